@@ -1,0 +1,1 @@
+"""The paper's tables from MLflow runs, every cell with its evidence."""

@@ -1,0 +1,150 @@
+"""The numbers the SCD paper prints, read from ``published/table*.csv`` and checked.
+
+One file a table, one line a row of the paper in the paper's order. The scores are points as printed
+(Spearman x 100 in Tables 1 and 3, accuracy in % in Table 2); nothing is corrected in the files.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from scd_core.recipe import preset_names
+
+FOLDER = Path(__file__).parent / "published"
+AVERAGE = "Avg."
+"""The column that holds the printed mean of the others."""
+SOURCES = {
+    "♣": "Reimers and Gurevych (2019)",
+    "♡": "Zhang et al. (2020)",
+    "◊": "Gao et al. (2021)",
+    "": "measured by the authors of SCD",
+}
+"""What the marker beside a row's title says in the captions of Tables 1 and 2."""
+SECTIONS = ("bert", "roberta")
+OTHER = "other"
+"""Section of the measured rows that the paper does not have."""
+MISPRINTED_AVERAGES = {("table2", "bert-avg")}
+"""Rows whose cells do not give the printed average: Table 2, Avg. BERT embeddings, has cells that
+average 84.95 and prints 84.94 (released-code row 23)."""
+_HALF_DIGIT = 0.005 + 1e-9  # a printed average is the mean of its printed cells within this
+_FIELDS = ("id", "title", "section", "source", "method", "model", "pooling", "preset")
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One row of a published table."""
+
+    id: str
+    """Unique in its table; the same method on the same model has the same id in every table."""
+    title: str
+    """As printed, a subscript written with an underscore and without the source marker."""
+    section: str
+    """Part of the table: "bert" (upper) or "roberta" (lower)."""
+    source: str
+    """Marker of the caption, a key of ``SOURCES``."""
+    method: str
+    """What makes the vectors: "scd", "simcse", "embedding" (of an untrained encoder), "flow" ..."""
+    model: str
+    """Hub name of the backbone; empty where there is none."""
+    pooling: str
+    """cls, mean or first_last; empty where the method's own paper decides."""
+    preset: str
+    """This project's preset that makes the row; empty where there is none."""
+    scores: dict[str, float]
+    """Points by column title, as printed, the average included."""
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A published table: its columns from left to right and its rows from top to bottom."""
+
+    name: str
+    """Stem of the file, e.g. "table1"."""
+    columns: tuple[str, ...]
+    rows: tuple[PublishedRow, ...]
+
+
+def read_table(path: Path) -> PublishedTable:
+    """Read and check one file of published numbers.
+
+    Raises:
+        ValueError: an unknown or missing column, a repeated id, an unknown section, source or
+            preset, a score that is no number from 0 to 100, or an average that its cells do not
+            give; with file, row and value.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *lines = list(csv.reader(file))
+    columns = tuple(header[len(_FIELDS) :])
+    if tuple(header[: len(_FIELDS)]) != _FIELDS or not columns or len(set(columns)) < len(columns):
+        raise ValueError(
+            f"{path}: the header is {header}; it must be {list(_FIELDS)} and then the titles of "
+            "the table's columns, each once"
+        )
+    rows: dict[str, PublishedRow] = {}
+    for line in lines:
+        where = f"{path}, row {line[0] if line else ''!r}"
+        if len(line) != len(header):
+            raise ValueError(f"{where}: {len(line)} values found; the header has {len(header)}")
+        scores = {
+            c: _points(text, where, c)
+            for c, text in zip(columns, line[len(_FIELDS) :], strict=True)
+        }
+        row_id, title, section, source, method, model, pooling, row_preset = line[: len(_FIELDS)]
+        row = PublishedRow(
+            row_id, title, section, source, method, model, pooling, row_preset, scores
+        )
+        _check(row, where, printed_average_is_off=(path.stem, row.id) in MISPRINTED_AVERAGES)
+        if row.id in rows:
+            raise ValueError(f"{where}: the id is there twice; give each row its own")
+        rows[row.id] = row
+    return PublishedTable(path.stem, columns, tuple(rows.values()))
+
+
+def published_table(number: int) -> PublishedTable:
+    """Table 1, 2 or 3 of the paper.
+
+    Raises:
+        ValueError: there is no file for that table; the message lists those there are.
+    """
+    path = FOLDER / f"table{number}.csv"
+    if not path.is_file():
+        known = sorted(p.stem for p in FOLDER.glob("table*.csv"))
+        raise ValueError(f"table {number} has no published numbers; choose one of {known}")
+    return read_table(path)
+
+
+def mean_of_cells(row: PublishedRow) -> float:
+    """Plain mean of a row's printed cells, unrounded, without its printed average."""
+    cells = [score for column, score in row.scores.items() if column != AVERAGE]
+    return math.fsum(cells) / len(cells)
+
+
+def _points(text: str, where: str, column: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 100:
+        raise ValueError(f"{where}, {column} = {text!r}: a score is a number from 0 to 100")
+    return value
+
+
+def _check(row: PublishedRow, where: str, printed_average_is_off: bool) -> None:
+    presets = ["", *preset_names()]
+    for name, value, allowed in (
+        ("section", row.section, list(SECTIONS)),
+        ("source", row.source, list(SOURCES)),
+        ("preset", row.preset, presets),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{where}: {name} = {value!r}; it must be one of {allowed}")
+    if AVERAGE in row.scores and not printed_average_is_off:
+        printed, mean = row.scores[AVERAGE], mean_of_cells(row)
+        if abs(mean - printed) > _HALF_DIGIT:
+            raise ValueError(
+                f"{where}: {AVERAGE} = {printed}, but its cells average {mean:.4f}; correct the "
+                "mistyped cell, or list the row in MISPRINTED_AVERAGES if the paper prints it so"
+            )

@@ -1,0 +1,148 @@
+"""A trained encoder as a folder that transformers and sentence-transformers open as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from scd_core.encoder import Pooling, SentenceEncoder
+from scd_core.evaluation.sts import Score
+from scd_core.inputs import Inputs
+from scd_core.provenance import Provenance
+
+_POOLING_FILE = Path("1_Pooling") / "config.json"
+_POOLING_KEYS: dict[Pooling, str] = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+}
+
+
+def save_encoder(encoder: SentenceEncoder, folder: Path) -> None:
+    """Write weights, tokenizer and pooling to ``folder``, replacing it in one move.
+
+    ``SentenceTransformer(folder)`` gives the vectors of ``encoder.encode``, and
+    ``AutoModel.from_pretrained(folder)`` the same encoder.
+
+    Raises:
+        ValueError: a pooling that sentence-transformers has no module for.
+    """
+    if encoder.pooling not in _POOLING_KEYS:
+        raise ValueError(
+            f"pooling {encoder.pooling!r} cannot be exported; choose one of {list(_POOLING_KEYS)}"
+        )
+    fresh = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(fresh, ignore_errors=True)
+    (fresh / "1_Pooling").mkdir(parents=True)
+    encoder.backbone.save_pretrained(fresh)
+    encoder.tokenizer.save_pretrained(fresh)
+    hidden = encoder.backbone.config.hidden_size
+    modes = {key: name == encoder.pooling for name, key in _POOLING_KEYS.items()}
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {
+            "idx": 1,
+            "name": "1",
+            "path": "1_Pooling",
+            "type": "sentence_transformers.models.Pooling",
+        },
+    ]
+    files: dict[str, object] = {
+        str(_POOLING_FILE): {"word_embedding_dimension": hidden, **modes},
+        "modules.json": modules,
+        "sentence_bert_config.json": {"max_seq_length": encoder.limit, "do_lower_case": False},
+        "config_sentence_transformers.json": {"similarity_fn_name": "cosine"},
+    }
+    for name, content in files.items():
+        (fresh / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh.rename(folder)
+
+
+def saved_pooling(folder: Path) -> Pooling | None:
+    """The pooling that a folder states in the sentence-transformers layout; None if it states none.
+
+    Raises:
+        ValueError: it states one that this project does not compute.
+    """
+    path = folder / _POOLING_FILE
+    if not path.is_file():
+        return None
+    stated = json.loads(path.read_text(encoding="utf-8"))
+    chosen = [key for key, value in stated.items() if key.startswith("pooling_mode") and value]
+    if isinstance(stated.get("pooling_mode"), str):  # the layout of newer releases
+        chosen = [f"pooling_mode_{stated['pooling_mode'].replace('mean', 'mean_tokens')}"]
+        chosen = [key.replace("mode_cls", "mode_cls_token") for key in chosen]
+    for name, key in _POOLING_KEYS.items():
+        if chosen == [key]:
+            return name
+    raise ValueError(f"{path} asks for {chosen}; only {list(_POOLING_KEYS)} are computed here")
+
+
+def write_card(
+    folder: Path,
+    inputs: Inputs,
+    dev: Sequence[Score],
+    step: int,
+    test: Sequence[Score],
+    provenance: Provenance,
+) -> None:
+    """Write the model card (README.md): recipe, data, scores, and the command that made it."""
+    scores = "\n".join(
+        f"| {score.split} | {score.task} | {score.text} | {score.pairs} |"
+        for score in (*dev, *test)
+    )
+    (folder / "README.md").write_text(
+        f"""---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+---
+
+# SCD sentence encoder
+
+`{inputs.recipe.model.name}` trained with Self-Contrastive Decorrelation (SCD, ACL 2022) on
+{len(inputs.corpus.sentences):,} unlabelled sentences ({inputs.corpus.name}); the checkpoint of step
+{step} of {inputs.total_steps}, chosen by `{inputs.selection_key}`.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer("path/to/this/folder").encode(["A sentence.", "Another."])
+```
+
+Pooling: {inputs.recipe.model.pooling}. Vectors are not normalised; compare them by cosine.
+
+## Scores
+
+Spearman correlation x 100 of cosine and gold score over all pairs of a task ("all" aggregation).
+
+| split | task | score | pairs |
+|---|---|---|---|
+{scores}
+
+## How it was made
+
+```
+{provenance.command}
+```
+
+Identity `{inputs.identity.key}` (recipe, seed, inputs); commit `{provenance.commit}`; seed
+{inputs.recipe.seed}; torch {provenance.versions["torch"]}, transformers
+{provenance.versions["transformers"]}; on {provenance.device}.
+
+| input | SHA-256 |
+|---|---|
+| sentences: {inputs.corpus.name} | `{inputs.corpus.fingerprint}` |
+| encoder: {inputs.recipe.model.name} | `{inputs.model_hash}` |
+{chr(10).join(f"| dev pairs: {p.name} | `{p.fingerprint}` |" for p in inputs.dev)}
+
+The recipe, for `python -m scd_core.train --recipe recipe.toml`:
+
+```toml
+{inputs.recipe.to_toml()}```
+""",
+        encoding="utf-8",
+    )
+    (folder / "recipe.toml").write_text(inputs.recipe.to_toml(), encoding="utf-8")

@@ -1,0 +1,118 @@
+"""Everything one run reads, loaded and fingerprinted before any model is built."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from scd_core.corpus import Corpus, load_corpus
+from scd_core.evaluation.tasks import Pairs, load_dev
+from scd_core.models import model_fingerprint, model_folder
+from scd_core.recipe import Recipe, preset_of
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What makes two runs the same run: recipe, seed and the content of their inputs."""
+
+    recipe_hash: str
+    seed: int
+    data_fingerprint: str
+    """SHA-256 (hex) over weights, sentences and dev pairs."""
+
+    @property
+    def key(self) -> str:
+        """Short text form, e.g. ``156a4fbcc661-s0-1f0c9e2b``; names folders and tags runs."""
+        return f"{self.recipe_hash}-s{self.seed}-{self.data_fingerprint[:8]}"
+
+
+@dataclass(frozen=True)
+class DataInput:
+    """A data set that a run reads: its name, what it is for, its place and its content's hash."""
+
+    name: str
+    context: str
+    """training, dev or test."""
+    source: str
+    fingerprint: str
+    """SHA-256 of the content, hex."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A recipe with what it names: sentences, dev pairs and the folder of the encoder."""
+
+    recipe: Recipe
+    corpus: Corpus
+    dev: tuple[Pairs, ...]
+    model: Path
+    model_hash: str
+
+    @property
+    def total_steps(self) -> int:
+        """Planned optimiser steps."""
+        return self.recipe.optim.total_steps(len(self.corpus.sentences))
+
+    @property
+    def selection_key(self) -> str:
+        """Metric name of the dev score that chooses the checkpoint."""
+        return f"dev.{self._selected}.spearman_all"
+
+    @property
+    def _selected(self) -> str:
+        metric = self.recipe.selection.metric
+        return self.dev[0].name if metric == "primary" else metric
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The run's identity; needs no model in memory."""
+        parts = [self.model_hash, self.corpus.fingerprint, *(d.fingerprint for d in self.dev)]
+        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        return Identity(self.recipe.hash, self.recipe.seed, digest)
+
+    def tags(self) -> dict[str, str]:
+        """What a run of these inputs says of itself in MLflow."""
+        recipe, identity = self.recipe, self.identity
+        tags = {
+            "scd.method": "scd",
+            "scd.identity": identity.key,
+            "scd.recipe_hash": identity.recipe_hash,
+            "scd.seed": str(identity.seed),
+            "scd.data_fingerprint": identity.data_fingerprint,
+            "scd.model": recipe.model.name,
+            "scd.model_fingerprint": self.model_hash,
+            "scd.pooling": recipe.model.pooling,
+            "scd.planned_steps": str(self.total_steps),
+            "scd.selection_metric": self.selection_key,
+        }
+        name = preset_of(recipe)
+        return tags | ({"scd.preset": name} if name else {})
+
+    def data_inputs(self) -> list[DataInput]:
+        """The data sets a training reads."""
+        data = self.recipe.data
+        return [
+            DataInput(self.corpus.name, "training", data.corpus, self.corpus.fingerprint),
+            *(DataInput(p.name, "dev", data.dev, p.fingerprint) for p in self.dev),
+        ]
+
+
+def prepare(recipe: Recipe) -> Inputs:
+    """Find and read what the recipe names: dev pairs first, then sentences, then the encoder.
+
+    Raises:
+        ValueError: anything missing, damaged or inconsistent, by name and with the remedy.
+    """
+    dev = tuple(load_dev(recipe.data.dev, recipe.data.data_dir))
+    metric, names = recipe.selection.metric, [pairs.name for pairs in dev]
+    if metric != "primary" and metric not in names:
+        raise ValueError(
+            f"selection.metric = {metric!r} is not a score of the dev set "
+            f"{recipe.data.dev!r}; choose 'primary' or one of {names}"
+        )
+    corpus = load_corpus(recipe.data.corpus, recipe.data.data_dir)
+    recipe.optim.total_steps(len(corpus.sentences))
+    model = model_folder(recipe.model.name, recipe.model.revision)
+    return Inputs(recipe, corpus, dev, model, model_fingerprint(model))

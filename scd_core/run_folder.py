@@ -1,0 +1,96 @@
+"""The folder of one run: whose it is, and what came out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scd_core.evaluation.sts import Score
+from scd_core.inputs import Inputs
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Dev scores after ``step`` of ``total`` steps, and whether they are the best so far."""
+
+    step: int
+    total: int
+    scores: tuple[Score, ...]
+    selected: float | None
+    """The score that chooses the checkpoint; None where it is undefined, which is never best."""
+    best: bool
+
+    def metrics(self) -> dict[str, float | None]:
+        """Scores by their metric name."""
+        return {score.key: score.value for score in self.scores}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run came to. ``best`` is None where every dev score was undefined."""
+
+    best: Evaluation | None
+    final: Evaluation
+
+    @property
+    def final_scores(self) -> dict[str, float | None]:
+        """Scores of the last step by metric name, which are not those of the model kept."""
+        return self.final.metrics()
+
+
+def model_path(folder: Path) -> Path:
+    """Where the selected encoder of a run lies."""
+    return folder / "model"
+
+
+def claim_folder(inputs: Inputs, folder: Path) -> None:
+    """Mark ``folder`` as this run's, or check that it is.
+
+    Raises:
+        ValueError: it holds another run; the message says which setting of the folder to change.
+    """
+    mine: dict[str, Any] = {"identity": inputs.identity.key, "recipe": inputs.recipe.flat()}
+    place = folder / "run.json"
+    if not place.is_file():
+        _write_json(place, mine)
+        return
+    found = json.loads(place.read_text(encoding="utf-8"))
+    if found["identity"] != mine["identity"]:
+        theirs = found["recipe"]
+        differing = [k for k, v in mine["recipe"].items() if theirs.get(k) != v]
+        raise ValueError(
+            f"{folder} holds another run ({found['identity']}, not {mine['identity']}); differing: "
+            f"{differing or ['the content of the inputs']}. Choose another --output"
+        )
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Record the outcome; from then on the run is finished."""
+    _write_json(folder / "result.json", asdict(result))
+
+
+def read_result(folder: Path) -> Result | None:
+    """The outcome of a finished run; None where it is not finished."""
+    place = folder / "result.json"
+    if not place.is_file():
+        return None
+    content = json.loads(place.read_text(encoding="utf-8"))
+    return Result(
+        best=as_evaluation(content["best"]) if content["best"] else None,
+        final=as_evaluation(content["final"]),
+    )
+
+
+def as_evaluation(content: dict[str, Any]) -> Evaluation:
+    """An ``Evaluation`` from its ``asdict`` form."""
+    return Evaluation(**content | {"scores": tuple(Score(**s) for s in content["scores"])})
+
+
+def _write_json(place: Path, content: object) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh = place.with_name(f"{place.name}.{os.getpid()}.tmp")
+    fresh.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    fresh.replace(place)

@@ -1,0 +1,222 @@
+"""The only reader and writer of MLflow.
+
+Every run carries its identity, its recipe under the paper's symbols, where its data came from and
+what ran. Addresses are absolute, so that no worker's folder grows a store of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+# MLflow reads this on import and otherwise reports usage over the network.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag, ViewType
+
+from scd_core import places
+from scd_core.inputs import DataInput
+
+Kind = Literal["train", "search", "trial", "evaluation"]
+Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+EXPERIMENTS: dict[Kind, str] = {
+    "train": "scd-train",
+    "search": "scd-search",
+    "trial": "scd-search",
+    "evaluation": "scd-evaluate",
+}
+_PARAM_LIMIT = 500  # of every MLflow version and store; longer values are shortened visibly
+_TAG_LIMIT = 5000
+_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """One run as read back: its latest metric values, unrounded, and everything said about it."""
+
+    run_id: str
+    name: str
+    status: Status
+    start_time: int
+    """Milliseconds since 1970."""
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: dict[str, float]
+
+
+class Tracking:
+    """A connection to one MLflow store."""
+
+    def __init__(self, uri: str | None = None) -> None:
+        """Open the store at ``uri`` (default: ``places.tracking_uri()``), made where needed."""
+        self.uri = uri or places.tracking_uri()
+        parts = urlsplit(self.uri)
+        if parts.scheme == "sqlite":
+            Path(self.uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        self._local = parts.scheme in ("sqlite", "file", "")
+        self._client = MlflowClient(self.uri)
+        self._experiments: dict[str, str] = {}
+
+    @property
+    def address(self) -> str:
+        """The store's address with any password left out, fit for the terminal."""
+        parts = urlsplit(self.uri)
+        return (
+            self.uri.replace(parts.netloc, parts.netloc.rpartition("@")[2])
+            if parts.netloc
+            else self.uri
+        )
+
+    def start(
+        self,
+        kind: Kind,
+        name: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, Any],
+        parent: str | None = None,
+    ) -> str:
+        """Begin a run, or reopen the unfinished one of the same kind, parent and identity.
+
+        Returns:
+            The run id. Parameters already there are not written again.
+        """
+        run = self._unfinished(kind, tags.get("scd.identity"), parent)
+        labels = {"scd.kind": kind, **tags} | ({"mlflow.parentRunId": parent} if parent else {})
+        shown = {key: value[:_TAG_LIMIT] for key, value in labels.items()}
+        if run is None:
+            created = self._client.create_run(self._experiment(kind), run_name=name, tags=shown)
+            run_id, known = str(created.info.run_id), set[str]()
+        else:
+            run_id, known = run.run_id, set(run.params)
+            self._client.update_run(run_id, status="RUNNING")
+            self.tag(run_id, shown)
+        self._client.log_batch(
+            run_id,
+            params=[Param(k, _short(v)) for k, v in params.items() if k not in known],
+        )
+        return run_id
+
+    def log(self, run_id: str, metrics: Mapping[str, float | None], step: int = 0) -> None:
+        """Write metric values at a training step; undefined ones (None) are left out, never 0."""
+        now = int(time.time() * 1000)
+        values = [Metric(k, float(v), now, step) for k, v in metrics.items() if v is not None]
+        self._client.log_batch(run_id, metrics=values)
+
+    def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Set tags of a run."""
+        self._client.log_batch(run_id, tags=[RunTag(k, v[:_TAG_LIMIT]) for k, v in tags.items()])
+
+    def inputs(self, run_id: str, data: Iterable[DataInput]) -> None:
+        """Record the data sets a run reads."""
+        self._client.log_inputs(
+            run_id,
+            [
+                DatasetInput(
+                    Dataset(d.name, d.fingerprint[:32], "local", f'{{"uri": "{d.source}"}}'),
+                    [InputTag("mlflow.data.context", d.context)],
+                )
+                for d in data
+            ],
+        )
+
+    def artifact(self, run_id: str, path: Path) -> None:
+        """Attach a file."""
+        self._client.log_artifact(run_id, str(path))
+
+    def text(self, run_id: str, text: str, name: str) -> None:
+        """Attach a text as a file of that name."""
+        self._client.log_text(run_id, text, name)
+
+    def finish(
+        self, run_id: str, status: Status = "FINISHED", tags: Mapping[str, str] | None = None
+    ) -> None:
+        """End a run with a status, and last tags written before it."""
+        if tags:
+            self.tag(run_id, tags)
+        self._client.set_terminated(run_id, status)
+
+    def get(self, run_id: str) -> RunInfo:
+        """One run by id."""
+        return _info(self._client.get_run(run_id))
+
+    def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
+        """Every logged (step, value) of a metric, by step."""
+        found = self._client.get_metric_history(run_id, metric)
+        return sorted((m.step, m.value) for m in found)
+
+    def find(self, kind: Kind | None = None, **tags: str) -> list[RunInfo]:
+        """All runs of a kind whose tags match; deleted runs are left out.
+
+        A double underscore in a keyword stands for a dot: ``scd__method="scd"``.
+        """
+        names = {EXPERIMENTS[kind]} if kind else set(EXPERIMENTS.values())
+        known = {name: self._client.get_experiment_by_name(name) for name in sorted(names)}
+        ids = [e.experiment_id for e in known.values() if e and e.lifecycle_stage == "active"]
+        wanted = {key.replace("__", "."): value for key, value in tags.items()}
+        clauses = [f"tags.`scd.kind` = '{kind}'"] if kind else []
+        clauses += [f"tags.`{key}` = '{value}'" for key, value in wanted.items()]
+        runs: list[RunInfo] = []
+        token: str | None = None
+        while ids:  # the client returns one page and does not say that there are more
+            page = self._client.search_runs(
+                ids, " and ".join(clauses), ViewType.ACTIVE_ONLY, _PAGE, page_token=token
+            )
+            runs += [_info(run) for run in page]
+            token = page.token
+            if not token:
+                break
+        return runs
+
+    def _unfinished(self, kind: Kind, identity: str | None, parent: str | None) -> RunInfo | None:
+        if identity is None:
+            return None
+        found = [
+            run
+            for run in self.find(kind, scd__identity=identity)
+            if run.status != "FINISHED" and run.tags.get("mlflow.parentRunId") == parent
+        ]
+        return max(found, key=lambda run: run.start_time, default=None)
+
+    def _experiment(self, kind: Kind) -> str:
+        name = EXPERIMENTS[kind]
+        if name not in self._experiments:
+            known = self._client.get_experiment_by_name(name)
+            if known is not None and known.lifecycle_stage == "deleted":
+                raise ValueError(
+                    f"the MLflow experiment {name!r} in {self.address} is deleted; restore it with "
+                    f"`mlflow experiments restore --experiment-id {known.experiment_id}` or use "
+                    "another store (MLFLOW_TRACKING_URI)"
+                )
+            place = (places.home() / "mlartifacts" / name).as_uri() if self._local else None
+            self._experiments[name] = str(
+                known.experiment_id
+                if known is not None
+                else self._client.create_experiment(name, artifact_location=place)
+            )
+        return self._experiments[name]
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    if len(text) <= _PARAM_LIMIT:
+        return text
+    note = f"... ({len(text)} characters; whole in recipe.toml)"
+    return text[: _PARAM_LIMIT - len(note)] + note
+
+
+def _info(run: Run) -> RunInfo:
+    return RunInfo(
+        run_id=run.info.run_id,
+        name=run.info.run_name or "",
+        status=run.info.status,
+        start_time=run.info.start_time,
+        tags=dict(run.data.tags),
+        params=dict(run.data.params),
+        metrics=dict(run.data.metrics),
+    )

@@ -1,0 +1,253 @@
+"""``python -m scd_core.train``: one training run; no flags is the paper's SCD-BERT."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+from rich.table import Table
+
+from scd_core import cli, places
+from scd_core.cli import console
+from scd_core.encoder import SentenceEncoder
+from scd_core.evaluation.sts import Score, average, protocol_fingerprint, score_all
+from scd_core.evaluation.tasks import (
+    STS_DEV,
+    STS_TEST,
+    Pairs,
+    load_sample_test,
+    load_test,
+    require_tasks,
+)
+from scd_core.export import write_card
+from scd_core.inputs import DataInput, Inputs, prepare
+from scd_core.provenance import collect
+from scd_core.recipe import Recipe
+from scd_core.run_folder import Evaluation, Result, claim_folder, model_path, read_result
+from scd_core.tracking import Status, Tracking
+from scd_core.training import DivergedError, StepRecord, default_device, train, untrained_scores
+
+_LOG_EVERY = 10  # steps between loss values in MLflow
+
+
+@dataclass(frozen=True)
+class Command:
+    """Train SCD once and keep the best checkpoint by its dev score.
+
+    Without flags this is the paper's SCD-BERT on 10^6 Wikipedia sentences. Examples:
+
+      python -m scd_core.train --preset scd-bert-released --seed 1 --data-dir data
+      python -m scd_core.train --model.name bundled --corpus mine.txt --dev pairs.tsv --dry-run
+
+    Run it again to resume: the same recipe, seed and data are the same run.
+    """
+
+    preset: str | None = None
+    """Start from this preset; flags override it."""
+    recipe: Path | None = None
+    """Start from this recipe file (TOML), e.g. a search's best.toml; flags override it."""
+    output: Path | None = None
+    """Folder of the run. Default: below runs/, named by the run's identity."""
+    test: bool = True
+    """Score the selected model on the test tasks at the end (STS with --dev sts)."""
+    dry_run: bool = False
+    """Print the plan and a forecast from a few real steps, then stop."""
+    settings: Annotated[Recipe, tyro.conf.arg(name="")] = field(default_factory=Recipe)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Parse flags and train. Returns the exit code."""
+    base = Command(settings=cli.base_recipe(arguments))
+    command = tyro.cli(Command, args=arguments, default=base, prog="python -m scd_core.train")
+    tests = _tests(command.settings) if command.test else []
+    inputs = prepare(command.settings)
+    folder = (command.output or places.runs() / inputs.identity.key).resolve()
+    _print_plan(inputs, folder, tests)
+    if command.dry_run:
+        _print_forecast(inputs)
+        return 0
+    claim_folder(inputs, folder)
+    store = Tracking()
+    finished = read_result(folder)
+    if finished is not None and store.find("train", **{"scd.folder": str(folder)}):
+        console.print("This run is finished; nothing was trained again.")
+        _print_result(inputs, folder, finished, ())
+        return 0
+    return _train(inputs, folder, tests, store)
+
+
+def _train(inputs: Inputs, folder: Path, tests: Sequence[Pairs], store: Tracking) -> int:
+    provenance = collect()
+    tags = inputs.tags() | provenance.tags() | {"scd.folder": str(folder)}
+    name = f"{inputs.tags().get('scd.preset', inputs.recipe.model.name)} seed {inputs.recipe.seed}"
+    run_id = store.start("train", name, tags, inputs.recipe.symbols())
+    store.inputs(
+        run_id,
+        [
+            *inputs.data_inputs(),
+            *(DataInput(p.name, "test", inputs.recipe.data.dev, p.fingerprint) for p in tests),
+        ],
+    )
+    store.text(run_id, inputs.recipe.to_toml(), "recipe.toml")
+    status: Status = "FAILED"
+    reason = "stopped by an error"
+    try:
+        if not _steps(inputs, folder, store, run_id):
+            status, reason = "KILLED", "interrupted"
+            console.print("Stopped; everything so far is kept. The same command goes on from here.")
+            return 130
+        result = read_result(folder)
+        if result is None or result.best is None:
+            reason = "no dev evaluation gave a defined score"
+            raise ValueError(f"{reason}: the vectors have collapsed, so there is no best model")
+        scores = _test_best(inputs, folder, tests)
+        store.log(run_id, {s.key: s.value for s in scores}, result.best.step)
+        if scores:
+            store.log(run_id, {"test.average": average(scores)}, result.best.step)
+        store.log(run_id, {f"best.{s.key}": s.value for s in result.best.scores}, result.best.step)
+        undefined = [s.key for s in (*result.best.scores, *scores) if s.value is None]
+        write_card(
+            model_path(folder), inputs, result.best.scores, result.best.step, scores, provenance
+        )
+        last = {"scd.best_step": str(result.best.step), "scd.undefined": " ".join(undefined)}
+        if tests:
+            last["scd.protocol"] = protocol_fingerprint(tests)
+        store.tag(run_id, last)
+        status = "FINISHED"
+        _print_result(inputs, folder, result, scores)
+        console.print(f"MLflow: run {run_id} in {store.address}")
+        return 0
+    except DivergedError as error:
+        reason = str(error)
+        raise ValueError(reason) from error
+    except KeyboardInterrupt:
+        status, reason = "KILLED", "interrupted"
+        raise
+    finally:
+        store.finish(run_id, status, {} if status == "FINISHED" else {"scd.reason": reason})
+
+
+def _steps(inputs: Inputs, folder: Path, store: Tracking, run_id: str) -> bool:
+    """Train to the end, writing to MLflow. Returns False where an interruption stopped it."""
+    before = untrained_scores(inputs)
+    store.log(run_id, {f"untrained.{s.key}": s.value for s in before})
+    console.print(f"untrained: {_line(before)}")
+    records = train(inputs, folder)
+    with cli.interruptible() as interrupted, cli.progress_bar() as bar:
+        task = bar.add_task("training", total=inputs.total_steps)
+        for record in records:
+            if isinstance(record, Evaluation):
+                store.log(run_id, record.metrics(), record.step)
+                mark = " (best)" if record.best else ""
+                bar.console.print(f"step {record.step}: {_line(record.scores)}{mark}")
+                continue
+            bar.update(task, completed=record.step)
+            if record.step % _LOG_EVERY == 0 or record.step == record.total:
+                store.log(run_id, _losses(record), record.step)
+                bar.update(task, description=f"training, loss {record.terms.loss.item():.4f}")
+            if interrupted() and record.step < record.total:
+                records.close()
+                return False
+    return True
+
+
+def _losses(record: StepRecord) -> dict[str, float | None]:
+    terms = {f"train.{name}": value.item() for name, value in record.terms._asdict().items()}
+    return {**terms, "train.learning_rate": record.learning_rate}
+
+
+def _tests(recipe: Recipe) -> list[Pairs]:
+    """Test pairs of the same origin as the dev pairs; own dev pairs have none."""
+    if recipe.data.dev == "sts":
+        require_tasks(recipe.data.data_dir, STS_DEV + STS_TEST)
+        return load_test(recipe.data.data_dir)
+    return load_sample_test() if recipe.data.dev == "sample" else []
+
+
+def _test_best(inputs: Inputs, folder: Path, tests: Sequence[Pairs]) -> tuple[Score, ...]:
+    if not tests:
+        return ()
+    encoder = SentenceEncoder(model_path(folder), inputs.recipe.model.pooling)
+    encoder = encoder.to(default_device())
+    return tuple(score_all(tests, encoder.encode))
+
+
+def _print_plan(inputs: Inputs, folder: Path, tests: Sequence[Pairs]) -> None:
+    recipe = inputs.recipe
+    name = inputs.tags().get("scd.preset", "custom recipe")
+    table = Table.grid(padding=(0, 2))
+    for key, value in {
+        "recipe": f"{name} ({inputs.identity.key})",
+        "encoder": f"{recipe.model.name}, {recipe.model.pooling} pooling, on {default_device()}",
+        "settings": f"alpha {recipe.objective.alpha}, lambda {recipe.objective.lam}, "
+        f"r_A {recipe.views.r_a}, r_B {recipe.views.r_b}, tau {recipe.objective.temperature}",
+        "sentences": f"{len(inputs.corpus.sentences):,} ({inputs.corpus.name})",
+        "steps": f"{inputs.total_steps:,} of batch {recipe.optim.batch_size}",
+        "dev": f"{', '.join(p.name for p in inputs.dev)} every {recipe.selection.every} steps, "
+        f"best by {inputs.selection_key}",
+        "test": ", ".join(p.name for p in tests) or "none",
+        "folder": str(folder),
+    }.items():
+        table.add_row(f"[bold]{key}[/]", value)
+    console.print(table)
+
+
+def _print_forecast(inputs: Inputs) -> None:
+    """Time a few real steps and one dev evaluation on a scratch folder."""
+    started = time.monotonic()
+    scores = untrained_scores(inputs)
+    evaluation = time.monotonic() - started
+    with tempfile.TemporaryDirectory() as scratch:
+        records = train(inputs, Path(scratch))
+        times = []
+        for record in itertools.islice(records, 4):
+            del record
+            times.append(time.monotonic())
+        size = _state_bytes(inputs)
+    step = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else float("nan")
+    evaluations = -(-inputs.total_steps // inputs.recipe.selection.every)
+    hours = (inputs.total_steps * step + evaluations * evaluation) / 3600
+    console.print(f"untrained: {_line(scores)}")
+    console.print(
+        f"forecast: {step:.2f} s a step, {evaluation:.1f} s a dev evaluation, "
+        f"about {hours:.2f} h in all ({default_device()}, {torch.get_num_threads()} threads); "
+        f"disk at most {size / 1e9:.1f} GB"
+    )
+
+
+def _state_bytes(inputs: Inputs) -> int:
+    """Two checkpoints (weights and two moments) and one exported model, in bytes."""
+    encoder = sum(path.stat().st_size for path in inputs.model.glob("model*.safetensors"))
+    width, layers = inputs.recipe.projector.width, inputs.recipe.projector.layers
+    return 2 * 3 * (encoder + 4 * width * width * (layers - 1)) + encoder
+
+
+def _print_result(inputs: Inputs, folder: Path, result: Result, scores: Sequence[Score]) -> None:
+    if result.best is None:
+        return
+    console.print(
+        f"best by {inputs.selection_key}, step {result.best.step}: {_line(result.best.scores)}"
+    )
+    console.print(f"at the last step, {result.final.step}: {_line(result.final.scores)}")
+    if scores:
+        mean = average(scores)
+        console.print(
+            f"test, of that best model: {_line(scores)}  "
+            f"average {'undefined' if mean is None else f'{mean:.2f}'}"
+        )
+    console.print(f"model: {model_path(folder)}", soft_wrap=True)
+
+
+def _line(scores: Sequence[Score]) -> str:
+    return "  ".join(f"{s.task} {s.text}" for s in scores)
+
+
+if __name__ == "__main__":
+    cli.main(run)

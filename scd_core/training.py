@@ -1,0 +1,172 @@
+"""The one training loop. It reads downward: batch, two views, loss, step, dev score.
+
+It computes and yields; who consumes it logs, reports, prunes or stops. Any step can be the last of
+a process: run again on the same folder, it goes on from its checkpoint to the same weights, to the
+bit on CPU. Evaluation draws no random numbers that training could feel.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from scd_core.checkpoint import read_checkpoint, remove_checkpoints, write_checkpoint
+from scd_core.corpus import batch_indices, tokenise
+from scd_core.encoder import SentenceEncoder
+from scd_core.evaluation.sts import Score, score_all
+from scd_core.export import save_encoder
+from scd_core.inputs import Inputs
+from scd_core.objectives import Terms, scd
+from scd_core.places import cache
+from scd_core.projector import build_projector
+from scd_core.run_folder import (
+    Evaluation,
+    Result,
+    as_evaluation,
+    claim_folder,
+    model_path,
+    read_result,
+    write_result,
+)
+from scd_core.two_view import set_rates
+
+_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_PROJECTOR_STREAM, _DROPOUT_STREAM = 0, 1  # of the run's seed
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One optimiser step done: ``step`` counts from 1 to ``total``."""
+
+    step: int
+    total: int
+    terms: Terms
+    learning_rate: float
+
+
+class DivergedError(RuntimeError):
+    """The loss is no longer a number; the message names the step."""
+
+
+def default_device() -> torch.device:
+    """The GPU where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def train(
+    inputs: Inputs,
+    folder: Path,
+    device: torch.device | None = None,
+    checkpoint_seconds: float = 300.0,
+) -> Generator[StepRecord | Evaluation]:
+    """Train SCD as the recipe says, yielding each step and each dev evaluation.
+
+    At a step that is evaluated, the ``Evaluation`` comes before the ``StepRecord``, and the best
+    encoder by the declared dev score lies in the folder by then. The ``Result`` is written at the
+    end; a finished run yields nothing. Closing the iterator saves a checkpoint; so does the clock,
+    every ``checkpoint_seconds``.
+
+    Raises:
+        ValueError: ``folder`` belongs to another run, or a dropout cannot be placed.
+        DivergedError: the loss became NaN or infinite.
+    """
+    claim_folder(inputs, folder)
+    if read_result(folder) is not None:
+        return
+    recipe, optim = inputs.recipe, inputs.recipe.optim
+    device, total = device or default_device(), inputs.total_steps
+    encoder = SentenceEncoder(inputs.model, recipe.model.pooling).to(device)
+    set_rates(encoder.backbone, recipe.views.r_a, recipe.views.r_b)
+    tokens = tokenise(inputs.corpus, encoder.tokenizer, optim.max_length, cache())
+    _seed(recipe.seed, _PROJECTOR_STREAM, 0)
+    projector = build_projector(encoder.backbone.config.hidden_size, recipe.projector).to(device)
+    parameters = [*encoder.parameters(), *projector.parameters()]
+    optimizer = torch.optim.AdamW(parameters, optim.lr, weight_decay=optim.weight_decay, fused=True)
+    scaler = torch.amp.GradScaler(device.type, enabled=optim.precision == "fp16")
+    modules = {"encoder": encoder, "projector": projector}
+
+    start, best = 0, None
+    if restored := read_checkpoint(folder, modules, optimizer):
+        start, record = restored
+        best = as_evaluation(record["best"]) if record["best"] else None
+        scaler.load_state_dict(record["scaler"])
+
+    def save(step: int) -> None:
+        record = {"best": asdict(best) if best else None, "scaler": scaler.state_dict()}
+        write_checkpoint(folder, step, modules, optimizer, record)
+
+    saved, done = time.monotonic(), start
+    try:
+        for step in range(start, total):
+            encoder.train()
+            rows = batch_indices(len(tokens), optim.batch_size, recipe.seed, step)
+            ids, mask = encoder.pad(tokens.batch(rows))
+            _seed(recipe.seed, _DROPOUT_STREAM, step)
+            with torch.autocast(
+                device.type, _DTYPE.get(optim.precision), enabled=optim.precision in _DTYPE
+            ):
+                h_a, h_b = encoder(ids.repeat(2, 1), mask.repeat(2, 1)).chunk(2)
+                p_a, p_b = projector(h_a), projector(h_b)
+            terms = scd(h_a, h_b, p_a, p_b, recipe.objective)
+            if not math.isfinite(terms.loss.item()):
+                raise DivergedError(
+                    f"the loss is {terms.loss.item()} at step {step + 1} of {total}; lower "
+                    f"optim.lr ({optim.lr}) or objective.alpha ({recipe.objective.alpha})"
+                )
+
+            learning_rate = optim.lr * (1 - step / total)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate
+            optimizer.zero_grad(set_to_none=True)
+            scaler.scale(terms.loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(parameters, optim.clip_norm)
+            scaler.step(optimizer)
+            scaler.update()
+            done = step + 1
+
+            if done % recipe.selection.every == 0 or done == total:
+                evaluation = _evaluate(inputs, encoder, done, best)
+                if evaluation.best:
+                    save_encoder(encoder, model_path(folder))
+                    best = evaluation
+                yield evaluation
+            yield StepRecord(done, total, Terms(*(t.detach() for t in terms)), learning_rate)
+            # Behind the yields: what a checkpoint holds has reached the consumer.
+            if done < total and time.monotonic() - saved > checkpoint_seconds:
+                save(done)
+                saved = time.monotonic()
+    except GeneratorExit:
+        if start < done < total:
+            save(done)
+        raise
+    write_result(folder, Result(best, evaluation))
+    remove_checkpoints(folder)
+
+
+def untrained_scores(inputs: Inputs, device: torch.device | None = None) -> tuple[Score, ...]:
+    """Dev scores of the encoder as it comes, with the recipe's pooling."""
+    encoder = SentenceEncoder(inputs.model, inputs.recipe.model.pooling)
+    return tuple(score_all(inputs.dev, encoder.to(device or default_device()).encode))
+
+
+def _evaluate(
+    inputs: Inputs, encoder: SentenceEncoder, step: int, best: Evaluation | None
+) -> Evaluation:
+    scores = tuple(score_all(inputs.dev, encoder.encode))
+    selected = next(s.value for s in scores if s.key == inputs.selection_key)
+    previous = -math.inf if best is None or best.selected is None else best.selected
+    improved = selected is not None and selected > previous
+    return Evaluation(step, inputs.total_steps, scores, selected, improved)
+
+
+def _seed(seed: int, stream: int, step: int) -> None:
+    """Seed torch for one purpose at one step, so that no draw depends on those before it."""
+    state = np.random.SeedSequence([seed, stream, step]).generate_state(1, np.uint64)
+    torch.manual_seed(int(state[0]))

@@ -1,0 +1,169 @@
+"""Two dropout rates in one forward pass over a stock Hugging Face encoder.
+
+A batch of two views is view A's rows followed by view B's. Every dropout module of the encoder is
+replaced by one that applies r_A to the first half and r_B to the second, and attention dropout goes
+through an attention function registered under the project's name. Hidden, attention-probability
+and embedding dropout all take part (section 2; released-code row 7).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+ATTENTION = "scd_two_view"
+
+
+class UnplacedDropoutError(ValueError):
+    """An encoder has a dropout whose two rates cannot be set; the message names it."""
+
+
+class TwoViewDropout(nn.Module):
+    """Dropout at one rate for the first half of the rows and another for the second.
+
+    The identity in evaluation mode. ``p`` is an impossible rate on purpose: stock code that would
+    apply one rate to both views must fail rather than run.
+    """
+
+    p = -1.0
+
+    def __init__(self, r_a: float, r_b: float) -> None:
+        """r_a, r_b: rates in [0, 1) for the first and the second half."""
+        super().__init__()
+        self.rates = (r_a, r_b)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (2 * batch, ...). Raises ValueError where the rows are not two equal halves."""
+        if not self.training:
+            return x
+        noise = torch.empty_like(x)
+        for half, rate in zip(_halves(noise), self.rates, strict=True):
+            half.bernoulli_(1 - rate).div_(1 - rate)
+        return x * noise
+
+    def extra_repr(self) -> str:
+        """The two rates, for ``print(model)``."""
+        return f"r_a={self.rates[0]}, r_b={self.rates[1]}"
+
+
+def two_view_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Scaled dot-product attention, in training with each half's own dropout on the probabilities.
+
+    query, key, value: (2 * batch, heads, seq, head); attention_mask: (2 * batch, 1, seq, seq) or
+    None. Returns (2 * batch, seq, heads, head). The rates come from the module's own
+    ``TwoViewDropout``, never from ``dropout`` or a config.
+
+    Raises:
+        UnplacedDropoutError: the module asks for a dropout but holds it elsewhere.
+    """
+    inputs = (query, key, value, attention_mask)
+    if not module.training or dropout == 0.0:
+        return sdpa_attention_forward(module, *inputs, dropout=0.0, **kwargs)
+    holder = getattr(module, "dropout", None)
+    if not isinstance(holder, TwoViewDropout):
+        raise UnplacedDropoutError(
+            f"{type(module).__name__} applies attention dropout {dropout} that is not in its "
+            "`dropout` module, so its two rates cannot be set; use a BERT or RoBERTa encoder"
+        )
+    halves = zip(*((None, None) if t is None else _halves(t) for t in inputs), strict=True)
+    outputs = [
+        sdpa_attention_forward(module, *half, dropout=rate, **kwargs)[0]
+        for half, rate in zip(halves, holder.rates, strict=True)
+    ]
+    return torch.cat(outputs), None
+
+
+# The mask must be registered under the same name: without it, padding would be attended to.
+AttentionInterface.register(ATTENTION, two_view_attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+
+
+def set_rates(backbone: PreTrainedModel, r_a: float, r_b: float) -> None:
+    """Make every dropout of ``backbone`` a two-view dropout with these rates, in place.
+
+    May be called again with other rates. In evaluation mode the encoder stays the stock one.
+
+    Raises:
+        UnplacedDropoutError: some dropout cannot be accounted for, named in the message: a dropout
+            module of another kind, a rate kept as a number, or randomness that is left in
+            training mode with both rates at 0.
+    """
+    _refuse_unplaced(backbone)
+    for parent in list(backbone.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Dropout | TwoViewDropout):
+                setattr(parent, name, TwoViewDropout(0.0, 0.0).train(child.training))
+    backbone.set_attn_implementation(ATTENTION)
+    _refuse_randomness(backbone)
+    for module in backbone.modules():
+        if isinstance(module, TwoViewDropout):
+            module.rates = (r_a, r_b)
+
+
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    if x.shape[0] % 2:
+        raise ValueError(
+            f"two views need an even number of rows, view A's and then view B's; found {x.shape[0]}"
+        )
+    a, b = x.chunk(2)
+    return a, b
+
+
+def _refuse_unplaced(backbone: PreTrainedModel) -> None:
+    found = []
+    for name, module in backbone.named_modules():
+        known = type(module) in (nn.Dropout, TwoViewDropout)
+        if "drop" in type(module).__name__.lower() and not known:
+            found.append(f"{name} ({type(module).__name__})")
+        if not known:
+            found += [
+                f"{name}.{key} = {value}".lstrip(".")
+                for key, value in vars(module).items()
+                if "drop" in key and isinstance(value, float) and value > 0
+            ]
+    if any(getattr(module, "gradient_checkpointing", False) for module in backbone.modules()):
+        found.append("gradient checkpointing, which would draw each mask twice")
+    if found:
+        raise UnplacedDropoutError(
+            f"{type(backbone).__name__} has dropout that cannot take two rates: "
+            f"{', '.join(found[:5])}{' ...' if len(found) > 5 else ''}; "
+            "use a BERT or RoBERTa encoder, or set that rate to 0 in its config.json"
+        )
+
+
+def _refuse_randomness(backbone: PreTrainedModel) -> None:
+    """With both rates at 0, training mode must compute what evaluation mode computes."""
+    ids = torch.randint(
+        backbone.config.vocab_size, (4, 8), generator=torch.Generator().manual_seed(0)
+    ).to(backbone.device)
+    was_training = backbone.training
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            outputs = [
+                backbone.train(mode)(ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+                for mode in (False, True, True)
+            ]
+    except ValueError as error:  # stock code that met the impossible rate of TwoViewDropout
+        raise UnplacedDropoutError(
+            f"{type(backbone).__name__} applies a dropout of its own: {error}"
+        ) from error
+    finally:
+        backbone.train(was_training)
+    if not all(torch.allclose(outputs[0], other, atol=1e-5) for other in outputs[1:]):
+        raise UnplacedDropoutError(
+            f"{type(backbone).__name__} is still random in training mode with both rates at 0, "
+            "so it has a dropout that cannot be found; use a BERT or RoBERTa encoder"
+        )

@@ -1,0 +1,1 @@
+"""Hyperparameter search: Optuna proposes, Ray Tune runs, the driver alone writes MLflow."""

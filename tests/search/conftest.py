@@ -1,0 +1,55 @@
+"""One Ray for all tests of the search, and an MLflow store whose schema is made only once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scd_core.cli import quiet_libraries
+from scd_core.tracking import Tracking
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that MLflow has set up; its migrations take seconds."""
+    quiet_libraries()
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    Tracking(f"sqlite:///{path}").find("trial")
+    return path
+
+
+@pytest.fixture
+def store(own_home: Path, empty_store: Path) -> Tracking:
+    """A new MLflow store in the test's own home."""
+    own_home.mkdir(parents=True)
+    shutil.copy(empty_store, own_home / "mlflow.db")
+    return Tracking()
+
+
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[None]:
+    """Two workers' worth of Ray, started once."""
+    from search import runner
+
+    del runner  # its settings must be in the environment first
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=2,
+        num_gpus=0,
+        object_store_memory=100 << 20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _node_ip_address="127.0.0.1",
+    )
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+    yield
+    ray.shutdown()

@@ -1,0 +1,97 @@
+"""Trainings without a model: each says what a test tells it to say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from scd_core.recipe import Recipe
+from scd_core.tracking import Tracking
+from search.ledger import Ledger
+from search.outcome import Outcome
+from search.plan import Plan, Share
+from search.space import Space
+from search.trial import Report, Training, from_wire, to_wire
+
+STSB, SICKR = "dev.stsb.spearman_all", "dev.sickr.spearman_all"
+Scores = Sequence[float | tuple[float | None, float | None] | Exception | None]
+
+
+def scripted(by_alpha: Mapping[float, Scores]) -> Training:
+    """Evaluations by the point's alpha: a score, a pair (STS-B, SICK-R), or an error to raise."""
+
+    def training(recipe: Recipe, folder: Path, threads: int) -> Iterator[Report]:
+        script = by_alpha[recipe.objective.alpha]
+        for number, said in enumerate(script, 1):
+            if isinstance(said, Exception):
+                raise said
+            stsb, sickr = said if isinstance(said, tuple) else (said, 50.0)
+            scores = {STSB: stsb, SICKR: sickr}
+            yield Report(10 * number, 10 * len(script), scores, stsb, {"train.loss": 1 / number})
+
+    return training
+
+
+def counted(log: Path, fail_once: float | None = None, seconds: float = 0.0) -> Training:
+    """Notes every start in a file; the point with alpha ``fail_once`` fails the first time."""
+
+    def training(recipe: Recipe, folder: Path, threads: int) -> Iterator[Report]:
+        (folder / "model").mkdir(parents=True, exist_ok=True)
+        alpha = recipe.objective.alpha
+        with log.open("a", encoding="ascii") as file:
+            file.write(f"{alpha:g}\n")
+        yield Report(1, 20)
+        time.sleep(seconds)
+        if alpha == fail_once and not log.with_suffix(".failed").exists():
+            log.with_suffix(".failed").touch()
+            raise RuntimeError("the loss is nan at step 15 of 20")
+        for step in (10, 20):
+            score = 50 + 10 * alpha + step / 100
+            yield Report(step, 20, {STSB: score}, score)
+
+    return training
+
+
+def plan(
+    alpha: tuple[float, ...],
+    lam: tuple[float, ...] = (0.01,),
+    r_a: tuple[float, ...] = (0.1,),
+    r_b: tuple[float, ...] = (0.2,),
+    name: str | None = None,
+    seed: int = 0,
+) -> Plan:
+    """A search over a grid, two stubs at a time."""
+    return Plan(
+        stage="coarse",
+        recipe=Recipe(seed=seed),
+        space=Space(alpha, lam, r_a, r_b),
+        data_fingerprint="d" * 64,
+        metric=STSB,
+        steps=20,
+        share=Share(concurrent=2, cpus=1, gpus=0),
+        chosen_name=name,
+        preset="stub",
+        tags={"scd.data_fingerprint": "d" * 64, "scd.seed": str(seed)},
+        command="python -m search.coarse_grid",
+    )
+
+
+def drive(plan: Plan, store: Tracking, training: Training) -> list[Outcome]:
+    """What the runner does with the ledger, one trial after another and without workers."""
+    ledger = Ledger(plan, store)
+    if not ledger.settled:
+        ledger.open({STSB: 50.0})
+        while trial := ledger.propose():
+            ledger.start(trial)
+            try:
+                for report in training(trial.recipe, plan.folder_of(trial), 1):
+                    received = from_wire(to_wire(report))
+                    assert received is not None
+                    ledger.report(trial, received)
+            except Exception as error:
+                ledger.fail(trial, f"{type(error).__name__}: {error}")
+            else:
+                ledger.complete(trial)
+        ledger.close(interrupted=False)
+    return [ledger.outcomes[index] for index in sorted(ledger.outcomes)]

@@ -1,0 +1,236 @@
+"""Whole commands in processes of their own: train, resume after a kill, evaluate again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from scd_core.tracking import Tracking
+from tests.test_training import texts  # noqa: F401  (a fixture)
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+# Any connection to another machine ends the process with this code.
+NO_NETWORK = """
+import os, socket, sys
+def refuse(self, address):
+    if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "::1"):
+        sys.stderr.write(f"CONNECTED to {address}\\n"); sys.stderr.flush(); os._exit(99)
+    return original(self, address)
+original = socket.socket.connect
+socket.socket.connect = refuse
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path, own_home: Path) -> dict[str, str]:
+    """No offline variable set, no network, and a working folder with misleading names."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(NO_NETWORK)
+    for name in ("datasets", "mlflow", "ray"):
+        (tmp_path / "cwd" / name).mkdir(parents=True)
+    path = os.pathsep.join([str(tmp_path / "site"), str(CHECKOUT)])
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "TRANSFORMERS_"))}
+    return kept | {
+        "PYTHONPATH": path,
+        "SCD_HOME": str(own_home),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
+        "HF_HOME": str(tmp_path / "hub"),
+    }
+
+
+def command(module: str, *flags: str) -> list[str]:
+    return [sys.executable, "-m", module, *flags]
+
+
+def run(
+    environment: dict[str, str], tmp_path: Path, module: str, *flags: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(module, *flags),
+        env=environment,
+        cwd=tmp_path / "cwd",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def flags(model: Path, texts: Path, output: Path, steps: int = 12) -> list[str]:  # noqa: F811
+    return [
+        *("--model.name", str(model), "--output", str(output), "--projector.width", "64"),
+        *("--corpus", str(texts / "corpus.txt"), "--dev", str(texts / "pairs.tsv")),
+        *("--optim.batch-size", "8", "--optim.max-steps", str(steps), "--optim.lr", "1e-3"),
+        *("--selection.every", "5"),
+    ]
+
+
+def test_train_then_evaluate_twice(
+    environment: dict[str, str],
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+) -> None:
+    """Offline with nothing set; the model's dev score is had again by another process."""
+    output = tmp_path / "run"
+    done = run(environment, tmp_path, "scd_core.train", *flags(tiny_models["bert"], texts, output))
+    assert done.returncode == 0, done.stderr
+    assert "untrained: pairs" in done.stdout
+    (info,) = Tracking().find("train")
+    best = info.metrics["best.dev.pairs.spearman_all"]
+    assert info.status == "FINISHED"
+    assert info.params["r_A"] == "0.05"
+    steps = dict(Tracking().history(info.run_id, "dev.pairs.spearman_all"))
+    assert list(steps) == [5, 10, 12]
+    assert best == max(steps.values()) == steps[int(info.tags["scd.best_step"])]
+    card = (output / "model" / "README.md").read_text(encoding="utf-8")
+    assert "python -m scd_core.train --model.name" in card
+    assert f"| dev | pairs | {best:.2f} | 12 |" in card
+    again = run(environment, tmp_path, "scd_core.train", *flags(tiny_models["bert"], texts, output))
+    assert "nothing was trained again" in again.stdout
+    assert len(Tracking().find("train")) == 1
+    other = run(
+        environment,
+        tmp_path,
+        "scd_core.train",
+        *(*flags(tiny_models["bert"], texts, output), "--seed", "3"),
+    )
+    assert other.returncode == 2
+    assert "Choose another --output" in other.stderr
+
+
+def test_evaluating_the_saved_model_gives_the_same_number(
+    environment: dict[str, str],
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+) -> None:
+    """Sample pairs in training and in two fresh processes; then another pooling; then damage."""
+    output = tmp_path / "run"
+    own = flags(tiny_models["roberta"], texts, output)
+    own[own.index("--dev") + 1] = "sample"
+    done = run(environment, tmp_path, "scd_core.train", *own)
+    assert done.returncode == 0, done.stderr
+    (info,) = Tracking().find("train")
+    expected = info.metrics["test.sample.spearman_all"]
+
+    def evaluate(*more: str) -> subprocess.CompletedProcess[str]:
+        places = ("--tasks", "sample", "--json", str(tmp_path / "scores.json"))
+        return run(environment, tmp_path, "scd_core.evaluate", *more, *places)
+
+    for model in (str(output / "model"), info.run_id):
+        assert evaluate(model).returncode == 0
+        report = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+        assert report["average"] == pytest.approx(expected, abs=0.01)
+        assert report["pooling"] == "cls"
+    mean = evaluate(str(output / "model"), "--pooling", "mean", "--track")
+    assert mean.returncode == 0, mean.stderr
+    report = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+    assert report["pooling"] == "mean"
+    assert report["average"] != pytest.approx(expected, abs=0.01)
+    assert Tracking().find("evaluation")[0].tags["scd.pooling"] == "mean"
+
+    plain = tmp_path / "plain"
+    shutil.copytree(tiny_models["roberta"], plain)
+    asked = evaluate(str(plain))
+    assert asked.returncode == 2
+    assert "--pooling cls, mean or first_last" in asked.stderr
+    weights = output / "model" / "model.safetensors"
+    tensors = load_file(weights)
+    del tensors["encoder.layer.0.output.dense.bias"]
+    save_file(tensors, weights, {"format": "pt"})
+    damaged = evaluate(str(output / "model"))
+    assert damaged.returncode == 2
+    assert "encoder.layer.0.output.dense.bias" in damaged.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_run_goes_on_from_the_same_command(
+    environment: dict[str, str],
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+    number: signal.Signals,
+) -> None:
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    model = tiny_models["bert"]
+    run(environment, tmp_path, "scd_core.train", *flags(model, texts, straight, steps=400))
+    call = command("scd_core.train", *flags(model, texts, stopped, steps=400))
+    with subprocess.Popen(
+        call,
+        env=environment,
+        cwd=tmp_path / "cwd",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not (stopped / "model").is_dir() and time.monotonic() < deadline:
+            time.sleep(0.02)  # an evaluation is behind it: training is under way
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 130), output
+    if number != signal.SIGKILL:
+        assert "The same command goes on from here" in output
+        runs = Tracking().find("train", scd__folder=str(stopped))
+        assert [r.status for r in runs] == ["KILLED"]
+        assert list((stopped / "checkpoints").iterdir())
+    again = subprocess.run(
+        call, env=environment, cwd=tmp_path / "cwd", capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    ends = [load_file(folder / "model" / "model.safetensors") for folder in (straight, stopped)]
+    assert all(bool((ends[0][key] == ends[1][key]).all()) for key in ends[0])
+    (resumed,) = Tracking().find("train", scd__folder=str(stopped))
+    assert resumed.status == "FINISHED"
+
+
+def test_missing_data_is_one_error_before_any_model(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """All missing files at once, with a model that does not exist either: it is not reached."""
+    (tmp_path / "empty" / "senteval").mkdir(parents=True)
+    started = time.monotonic()
+    done = run(
+        environment,
+        tmp_path,
+        "scd_core.train",
+        *("--data-dir", str(tmp_path / "empty"), "--model.name", "/no/such/model"),
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    for name in ("sts-dev.csv", "sts-test.csv", "SICK_trial.txt", "STS.input.MSRpar.txt"):
+        assert name in done.stderr
+    assert "/no/such/model" not in done.stderr
+    assert time.monotonic() - started < 60
+
+
+def test_a_hub_model_that_is_not_here_fails_by_name(
+    environment: dict[str, str],
+    tmp_path: Path,
+    texts: Path,  # noqa: F811
+) -> None:
+    offline = environment | {"HF_HUB_OFFLINE": "1"}
+    own = flags(Path("nobody/nothing"), texts, tmp_path / "run")
+    done = run(offline, tmp_path, "scd_core.train", *own)
+    assert done.returncode == 2
+    assert "nobody/nothing" in done.stderr
+    assert "--model.name" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["scd_core.train", "scd_core.evaluate", "search.coarse_grid"])
+def test_help_teaches(environment: dict[str, str], tmp_path: Path, module: str) -> None:
+    done = run(environment, tmp_path, module, "--help")
+    assert done.returncode == 0
+    assert re.search(rf"python -m {module}", done.stdout)

@@ -1,0 +1,156 @@
+"""The recipe: defaults of the paper, strict files, one identity for equal settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from scd_core.recipe import (
+    Model,
+    Objective,
+    Optim,
+    Projector,
+    Recipe,
+    Selection,
+    Views,
+    from_toml,
+    preset,
+    preset_names,
+    preset_of,
+)
+
+
+def test_no_flags_is_the_paper() -> None:
+    """Section 3.1 and released-code rows 8 to 15."""
+    recipe = Recipe()
+    assert recipe.views == Views(0.05, 0.15)
+    assert recipe.objective == Objective(alpha=0.005, lam=0.013, temperature=1.0)
+    assert recipe.projector == Projector(width=4096, layers=3)
+    assert (recipe.optim.lr, recipe.optim.batch_size, recipe.optim.epochs) == (3e-5, 192, 1)
+    assert recipe.optim.total_steps(1_000_000) == 5208
+    assert recipe.model.pooling == "cls"
+    assert preset("scd-bert-paper") == recipe
+
+
+def test_presets_state_the_rows_they_come_from() -> None:
+    released = preset("scd-bert-released")
+    assert (released.objective.alpha, released.objective.lam) == (0.005225, 0.012)
+    assert (released.objective.temperature, released.views.r_b) == (0.05, 0.155)
+    assert (released.selection.metric, released.selection.every) == ("sickr", 250)
+    roberta = preset("scd-roberta-paper")
+    assert (roberta.objective.alpha, roberta.objective.lam) == (0.0033, 0.028)
+    assert roberta.views == Views(0.065, 0.24)
+    literal = preset("paper-literal").objective
+    assert (literal.normaliser, literal.diagonal_sign) == ("printed", "minus")
+    assert len({preset(name).hash for name in preset_names()}) == len(preset_names())
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_toml_round_trip(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(preset(name).to_toml(), encoding="utf-8")
+    again = from_toml(path)
+    assert again == preset(name)
+    assert preset_of(again) == name
+
+
+def test_equal_floats_are_one_identity() -> None:
+    recipe = Recipe(views=Views(0.1, 0.1 + 0.2))
+    assert recipe.views.r_b != 0.3
+    assert recipe.hash == Recipe(views=Views(0.1, 0.3)).hash
+    assert recipe.hash != Recipe(views=Views(0.1, 0.3001)).hash
+
+
+OTHER_VALUES = {
+    "model.pooling": "mean",
+    "views.r_a": 0.06,
+    "views.r_b": 0.25,
+    "objective.alpha": 0.1,
+    "objective.lam": 0.1,
+    "objective.self_weight": 0.5,
+    "objective.temperature": 0.05,
+    "objective.reduction": "sum",
+    "objective.normaliser": "printed",
+    "objective.diagonal_sign": "minus",
+    "projector.width": 1024,
+    "projector.layers": 2,
+    "optim.lr": 1e-5,
+    "optim.batch_size": 64,
+    "optim.epochs": 2,
+    "optim.max_steps": 7,
+    "optim.weight_decay": 0.1,
+    "optim.clip_norm": 2.0,
+    "optim.precision": "bf16",
+    "optim.max_length": 64,
+    "selection.metric": "sickr",
+    "selection.every": 125,
+}
+
+
+@pytest.mark.parametrize("setting", OTHER_VALUES)
+def test_every_setting_changes_the_hash(setting: str) -> None:
+    group, name = setting.split(".")
+    changed = dataclasses.replace(getattr(Recipe(), group), **{name: OTHER_VALUES[setting]})
+    assert dataclasses.replace(Recipe(), **{group: changed}).hash != Recipe().hash
+
+
+def test_no_setting_is_left_out_above() -> None:
+    places = {"model.name", "model.revision", "data.corpus", "data.dev", "data.data_dir", "seed"}
+    assert set(Recipe().flat()) == set(OTHER_VALUES) | places
+
+
+def test_places_and_seed_do_not_change_the_hash() -> None:
+    moved = dataclasses.replace(
+        Recipe(),
+        model=Model(name="/elsewhere/bert"),
+        data=dataclasses.replace(Recipe().data, corpus="a.txt", dev="b.tsv", data_dir=Path("/d")),
+        seed=7,
+    )
+    assert moved.hash == Recipe().hash
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[optim]\nlearning_rate = 3e-5\n", "optim.learning_rate"),
+        ("[optimiser]\nlr = 3e-5\n", "optimiser"),
+        ('[optim]\nlr = "fast"\n', "optim.lr"),
+        ('[objective]\nnormaliser = "none"\n', "objective.normaliser"),
+        ("[views]\nr_a = 0.2\n", "views.r_a"),
+        ("[optim\n", "not TOML"),
+    ],
+)
+def test_wrong_files_are_refused_by_name(text: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(problem)) as error:
+        from_toml(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "setting"),
+    [
+        (lambda: Views(0.3, 0.3), "views.r_a"),
+        (lambda: Views(0.1, 1.0), "views.r_b"),
+        (lambda: Objective(alpha=-1), "objective.alpha"),
+        (lambda: Objective(temperature=0), "objective.temperature"),
+        (lambda: Objective(alpha=0, self_weight=0), "objective.alpha"),
+        (lambda: Optim(batch_size=1), "optim.batch_size"),
+        (lambda: Optim(lr=0), "optim.lr"),
+        (lambda: Selection(every=0), "selection.every"),
+        (lambda: Recipe().optim.total_steps(191), "optim.batch_size"),
+        (lambda: Recipe(seed=-1), "seed"),
+    ],
+)
+def test_impossible_values_name_setting_and_value(make: object, setting: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"{setting} = ")):
+        make()  # type: ignore[operator]
+
+
+def test_an_unknown_preset_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="scd-bert-paper"):
+        preset("scd-bert")

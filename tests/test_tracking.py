@@ -1,0 +1,112 @@
+"""MLflow as this project uses it: resumable runs, every page, absolute places, nothing lost."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from scd_core.inputs import DataInput
+from scd_core.tracking import Tracking
+
+TAGS = {"scd.identity": "abc-s0-12345678", "scd.method": "scd"}
+
+
+def test_a_run_is_read_back_as_written() -> None:
+    store = Tracking()
+    run = store.start("train", "name", TAGS, {"alpha": 0.005, "r_A": 0.05})
+    for step, value in ((10, 70.5), (20, 71.123456789012345)):
+        store.log(run, {"dev.stsb.spearman_all": value, "dev.sickr.spearman_all": None}, step)
+    store.inputs(run, [DataInput("corpus", "training", "a.txt", "f" * 64)])
+    store.text(run, "seed = 0\n", "recipe.toml")
+    store.finish(run, tags={"scd.best_step": "20"})
+    info = store.get(run)
+    assert (info.status, info.name, info.params["alpha"]) == ("FINISHED", "name", "0.005")
+    assert info.metrics == {"dev.stsb.spearman_all": 71.123456789012345}
+    assert store.history(run, "dev.stsb.spearman_all") == [(10, 70.5), (20, 71.123456789012345)]
+    assert info.tags["scd.best_step"] == "20"
+    assert store.find("train", scd__method="scd") == [info]
+    assert store.find("train", scd__method="simcse") == store.find("trial") == []
+
+
+def test_an_unfinished_run_is_reopened_and_a_finished_one_is_not() -> None:
+    store = Tracking()
+    first = store.start("train", "n", TAGS, {"optim.lr": 1e-05})
+    store.finish(first, "KILLED")
+    again = store.start("train", "n", TAGS, {"optim.lr": 0.00001, "added": 1})
+    assert again == first
+    assert store.get(first).status == "RUNNING"
+    store.finish(first)
+    assert store.start("train", "n", TAGS, {}) != first
+    assert store.start("train", "n", TAGS | {"scd.identity": "other"}, {}) != first
+
+
+def test_a_child_is_reopened_below_its_own_parent_only() -> None:
+    store = Tracking()
+    parents = [store.start("search", name, {"scd.identity": name}, {}) for name in ("a", "b")]
+    child = store.start("trial", "t", TAGS, {}, parent=parents[0])
+    assert store.start("trial", "t", TAGS, {}, parent=parents[1]) != child
+    assert store.start("trial", "t", TAGS, {}, parent=parents[0]) == child
+
+
+def test_more_runs_than_a_page() -> None:
+    store = Tracking()
+    for i in range(7):
+        store.finish(store.start("trial", str(i), {"scd.identity": str(i)}, {}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scd_core.tracking._PAGE", 3)
+        assert sorted(run.name for run in store.find("trial")) == [str(i) for i in range(7)]
+
+
+def test_deleted_runs_are_left_out() -> None:
+    store = Tracking()
+    run = store.start("train", "n", TAGS, {})
+    store._client.delete_run(run)
+    assert store.find("train") == []
+
+
+def test_a_deleted_experiment_gives_one_clear_message() -> None:
+    store = Tracking()
+    run = store.start("train", "n", TAGS, {})
+    store._client.delete_experiment(store._client.get_run(run).info.experiment_id)
+    with pytest.raises(ValueError, match="mlflow experiments restore"):
+        Tracking().start("train", "n", TAGS, {})
+
+
+def test_long_values_do_not_end_a_run_and_say_that_they_are_cut() -> None:
+    store = Tracking()
+    params = {"list": list(range(7000)), "none": None, "path": Path("/a"), "section": {"a": 1}}
+    run = store.start("train", "n", TAGS | {"long": "x" * 9000}, params)
+    found = store.get(run).params
+    assert "whole in recipe.toml" in found["list"]
+    assert (found["none"], found["path"], found["section"]) == ("None", "/a", "{'a': 1}")
+
+
+def test_everything_lies_below_home(
+    own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    store = Tracking()
+    store.text(store.start("train", "n", TAGS, {}), "text", "a.txt")
+    assert (own_home / "mlflow.db").is_file()
+    assert list((own_home / "mlartifacts").rglob("a.txt"))
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_nan_is_never_written_as_zero() -> None:
+    """The database keeps NaN; the project never sends one, since undefined scores are None."""
+    store = Tracking()
+    run = store.start("train", "n", TAGS, {})
+    store.log(run, {"a": None, "b": 0.0})
+    assert store.get(run).metrics == {"b": 0.0}
+    store.log(run, {"c": math.nan})
+    assert math.isnan(store.get(run).metrics.get("c", math.nan))
+
+
+def test_the_address_shows_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scd_core.tracking.MlflowClient", lambda uri: None)
+    assert Tracking("http://me:secret@127.0.0.1:5000/x").address == "http://127.0.0.1:5000/x"
+    assert Tracking("http://127.0.0.1:5000").address == "http://127.0.0.1:5000"

@@ -1,0 +1,206 @@
+"""The rates asked for are the rates used, in both families, at every place; evaluation is stock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel
+
+from scd_core.encoder import SentenceEncoder
+from scd_core.two_view import TwoViewDropout, UnplacedDropoutError, set_rates
+
+SENTENCES = ["the cat sat on the mat", "a dog ran", "the red dog sat on the blue road", "a cat"]
+
+
+def two_views(folder: Path, r_a: float, r_b: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Both views' vectors (batch, hidden) of one training-mode pass."""
+    encoder = SentenceEncoder(folder, "cls")
+    set_rates(encoder.backbone, r_a, r_b)
+    encoder.train()
+    ids, mask = encoder.pad(encoder.tokenizer(SENTENCES)["input_ids"])
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        a, b = encoder(ids.repeat(2, 1), mask.repeat(2, 1)).chunk(2)
+    return a, b
+
+
+def test_a_rate_of_zero_leaves_its_view_without_dropout(tiny_model: Path) -> None:
+    """Any dropout left at the config's 0.1 would make view A differ between draws."""
+    (a1, b1), (a2, b2) = (two_views(tiny_model, 0.0, 0.5, seed) for seed in (1, 2))
+    assert torch.equal(a1, a2)
+    assert not torch.allclose(b1, b2)
+
+
+def test_swapped_rates_swap_the_views(tiny_model: Path) -> None:
+    (a1, b1), (a2, b2) = (two_views(tiny_model, 0.5, 0.0, seed) for seed in (1, 2))
+    assert torch.equal(b1, b2)
+    assert not torch.allclose(a1, a2)
+
+
+@pytest.mark.parametrize("rates", [(0.05, 0.15), (0.1, 0.9)])
+def test_share_of_zeros(tiny_model: Path, rates: tuple[float, float]) -> None:
+    """At every dropout module, and on the attention probabilities, each view has its own share."""
+    encoder = SentenceEncoder(tiny_model, "cls")
+    set_rates(encoder.backbone, *rates)
+    encoder.train()
+    placed = [m for m in encoder.modules() if isinstance(m, TwoViewDropout)]
+    assert len(placed) == 1 + 2 * 3  # embeddings; per layer attention, its output, feed-forward
+    for module in placed:
+        ones = torch.ones(2 * 64, 16, 32)
+        for half, rate in zip(module(ones).chunk(2), rates, strict=True):
+            assert (half == 0).float().mean().item() == pytest.approx(rate, abs=0.02)
+            assert half[half != 0].unique().tolist() == pytest.approx([1 / (1 - rate)])
+    ids = torch.full((2 * 64, 16), 9)
+    attention = encoder.backbone.encoder.layer[0].attention.self
+    attention.query.weight.data.zero_()  # equal probabilities: 1/16 each before dropout
+    attention.query.bias.data.zero_()
+    attention.value.weight.data.zero_()
+    attention.value.bias.data.fill_(1.0)  # so each output is the share of probability kept
+    kept: list[Tensor] = []
+    attention.register_forward_hook(lambda m, i, out: kept.append(out[0]))
+    encoder(ids, torch.ones_like(ids))
+    for half, rate in zip(kept[0].chunk(2), rates, strict=True):
+        zeros = 1 - half * (1 - rate)  # per head and query, of 16 probabilities
+        assert zeros.mean().item() == pytest.approx(rate, abs=0.02)
+        assert zeros.std().item() == pytest.approx((rate * (1 - rate) / 16) ** 0.5, rel=0.2)
+
+
+def test_two_rates_one_after_another(tiny_model: Path) -> None:
+    """A second encoder in the process, or a second call, uses its own rates."""
+    first, second = (SentenceEncoder(tiny_model, "cls") for _ in range(2))
+    set_rates(first.backbone, 0.1, 0.2)
+    set_rates(second.backbone, 0.3, 0.4)
+    set_rates(first.backbone, 0.5, 0.6)
+    for encoder, rates in ((first, (0.5, 0.6)), (second, (0.3, 0.4))):
+        found = {m.rates for m in encoder.modules() if isinstance(m, TwoViewDropout)}
+        assert found == {rates}
+
+
+def test_rows_of_a_view_do_not_share_masks(tiny_model: Path) -> None:
+    encoder = SentenceEncoder(tiny_model, "cls")
+    set_rates(encoder.backbone, 0.3, 0.5)
+    encoder.train()
+    ids = torch.full((8, 5), 9)
+    vectors = encoder(ids, torch.ones_like(ids))
+    assert len({tuple(v.tolist()) for v in vectors}) == 8
+
+
+def test_evaluation_is_the_stock_model(tiny_model: Path) -> None:
+    """Bit-identical twice, equal to the stock model, with padding; training dropout comes back."""
+    encoder = SentenceEncoder(tiny_model, "cls")
+    set_rates(encoder.backbone, 0.3, 0.5)
+    encoder.train()
+    optimizer = torch.optim.AdamW(encoder.parameters(), 1e-3)
+    ids, mask = encoder.pad(encoder.tokenizer(SENTENCES)["input_ids"])
+    for _ in range(2):
+        a, b = encoder(ids.repeat(2, 1), mask.repeat(2, 1)).chunk(2)
+        (a * b).sum().backward()
+        optimizer.step()
+    first, second = encoder.encode(SENTENCES), encoder.encode(SENTENCES)
+    assert (first == second).all()
+    stock = AutoModel.from_pretrained(tiny_model, add_pooling_layer=False)
+    stock.load_state_dict(encoder.backbone.state_dict())
+    with torch.no_grad():
+        expected = stock.eval()(ids, attention_mask=mask).last_hidden_state[:, 0]
+    torch.testing.assert_close(torch.from_numpy(first), expected, atol=1e-5, rtol=0)
+    assert encoder.training
+    draws = [encoder(ids.repeat(2, 1), mask.repeat(2, 1)) for _ in range(2)]
+    assert not torch.allclose(*draws)
+
+
+def test_padding_is_not_attended_to_in_training(tiny_model: Path) -> None:
+    encoder = SentenceEncoder(tiny_model, "cls")
+    set_rates(encoder.backbone, 0.0, 1e-9)
+    encoder.train()
+    ids, mask = encoder.pad(encoder.tokenizer(SENTENCES)["input_ids"])
+    padded = encoder(ids.repeat(2, 1), mask.repeat(2, 1))[: len(SENTENCES)]
+    for row, sentence in zip(padded, SENTENCES, strict=True):
+        alone, ones = encoder.pad(encoder.tokenizer([sentence])["input_ids"])
+        torch.testing.assert_close(
+            row, encoder(alone.repeat(2, 1), ones.repeat(2, 1))[0], atol=1e-5, rtol=0
+        )
+
+
+def test_an_odd_batch_is_refused(tiny_model: Path) -> None:
+    encoder = SentenceEncoder(tiny_model, "cls")
+    set_rates(encoder.backbone, 0.1, 0.2)
+    encoder.train()
+    ids = torch.full((3, 4), 9)
+    with pytest.raises(ValueError, match="even number of rows"):
+        encoder(ids, torch.ones_like(ids))
+
+
+def bert() -> BertModel:
+    config = BertConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+    )
+    return BertModel(config, add_pooling_layer=False)
+
+
+class OwnDropout(nn.Module):
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.strength = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, self.strength, self.training)
+
+
+class FloatRate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout_rate = 0.2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+def test_dropout_that_cannot_be_placed_is_refused_by_name() -> None:
+    kinds: dict[str, nn.Module] = {
+        "encoder.layer.1.output.dropout (AlphaDropout)": nn.AlphaDropout(0.1),
+        "encoder.layer.1.output.dropout (OwnDropout)": OwnDropout(0.1),
+        "encoder.layer.1.output.dropout.dropout_rate = 0.2": FloatRate(),
+    }
+    for name, module in kinds.items():
+        model = bert()
+        model.encoder.layer[1].output.dropout = module
+        with pytest.raises(UnplacedDropoutError) as error:
+            set_rates(model, 0.1, 0.2)
+        assert name in str(error.value)
+
+
+def test_hidden_randomness_is_refused() -> None:
+    class Noise(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.randn_like(x) if self.training else x
+
+    model = bert()
+    model.encoder.layer[0].output.LayerNorm = Noise()
+    with pytest.raises(UnplacedDropoutError, match="still random"):
+        set_rates(model, 0.1, 0.2)
+
+
+def test_gradient_checkpointing_is_refused() -> None:
+    model = bert()
+    model.gradient_checkpointing_enable()
+    with pytest.raises(UnplacedDropoutError, match="checkpointing"):
+        set_rates(model, 0.1, 0.2)
+
+
+def test_another_family_with_plain_dropout_modules_works_or_is_refused() -> None:
+    """DistilBERT keeps its attention rate in a dropout module: both rates reach it."""
+    config = DistilBertConfig(vocab_size=64, dim=32, n_layers=2, n_heads=4, hidden_dim=64)
+    model = DistilBertModel(config)
+    set_rates(model, 0.0, 0.5)
+    model.train()
+    ids = torch.full((8, 5), 9)
+    outputs = [model(ids, attention_mask=torch.ones_like(ids)).last_hidden_state for _ in range(2)]
+    assert torch.equal(outputs[0][:4], outputs[1][:4])
+    assert not torch.allclose(outputs[0][4:], outputs[1][4:])
