@@ -6,6 +6,7 @@ what ran. Addresses are absolute, so that no worker's folder grows a store of it
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 # MLflow reads this on import and otherwise reports usage over the network.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
+from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag, ViewType
 
@@ -57,10 +59,15 @@ class Tracking:
         """Open the store at ``uri`` (default: ``places.tracking_uri()``), made where needed."""
         self.uri = uri or places.tracking_uri()
         parts = urlsplit(self.uri)
-        if parts.scheme == "sqlite":
-            Path(self.uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         self._local = parts.scheme in ("sqlite", "file", "")
-        self._client = MlflowClient(self.uri)
+        # Two processes that make the same tables or experiment at once would fail.
+        self._making: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if parts.scheme == "sqlite":
+            file = Path(self.uri.removeprefix("sqlite:///"))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._making = FileLock(f"{file}.lock")
+        with self._making:
+            self._client = MlflowClient(self.uri)
         self._experiments: dict[str, str] = {}
 
     @property
@@ -160,7 +167,7 @@ class Tracking:
         ids = [e.experiment_id for e in known.values() if e and e.lifecycle_stage == "active"]
         wanted = {key.replace("__", "."): value for key, value in tags.items()}
         clauses = [f"tags.`scd.kind` = '{kind}'"] if kind else []
-        clauses += [f"tags.`{key}` = '{value}'" for key, value in wanted.items()]
+        clauses += [f"tags.`{k}` = '{v}'" for k, v in wanted.items() if "'" not in v]
         runs: list[RunInfo] = []
         token: str | None = None
         while ids:  # the client returns one page and does not say that there are more
@@ -171,7 +178,7 @@ class Tracking:
             token = page.token
             if not token:
                 break
-        return runs
+        return [run for run in runs if wanted.items() <= run.tags.items()]
 
     def _unfinished(self, kind: Kind, identity: str | None, parent: str | None) -> RunInfo | None:
         if identity is None:
@@ -185,7 +192,9 @@ class Tracking:
 
     def _experiment(self, kind: Kind) -> str:
         name = EXPERIMENTS[kind]
-        if name not in self._experiments:
+        if name in self._experiments:
+            return self._experiments[name]
+        with self._making:
             known = self._client.get_experiment_by_name(name)
             if known is not None and known.lifecycle_stage == "deleted":
                 raise ValueError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,30 @@ def test_everything_lies_below_home(
     assert (own_home / "mlflow.db").is_file()
     assert list((own_home / "mlartifacts").rglob("a.txt"))
     assert list(elsewhere.iterdir()) == []
+
+
+def test_many_processes_may_make_the_store_at_once() -> None:
+    """Each makes tables and experiment, then logs 200 values; all of it is there afterwards."""
+    code = (
+        "from scd_core.tracking import Tracking\n"
+        "store = Tracking()\n"
+        "run = store.start('train', 'n', {}, {})\n"
+        "for step in range(200): store.log(run, {'a': step}, step)\n"
+        "store.finish(run)\n"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
+    assert [process.wait(120) for process in processes] == [0] * 4
+    store = Tracking()
+    runs = store.find("train")
+    assert [run.status for run in runs] == ["FINISHED"] * 4
+    assert all(len(store.history(run.run_id, "a")) == 200 for run in runs)
+
+
+def test_tag_values_may_hold_quotes() -> None:
+    store = Tracking()
+    run = store.start("train", "n", {"scd.folder": "/it's/here"}, {})
+    store.start("train", "n", {"scd.folder": "/elsewhere"}, {})
+    assert [r.run_id for r in store.find("train", scd__folder="/it's/here")] == [run]
 
 
 def test_a_nan_is_never_written_as_zero() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,22 +32,8 @@ def store(own_home: Path, empty_store: Path) -> Tracking:
 @pytest.fixture(scope="session")
 def shared_ray() -> Iterator[None]:
     """Two workers' worth of Ray, started once."""
-    from search import runner
+    from search.runner import ray, start_ray
 
-    del runner  # its settings must be in the environment first
-    import ray
-
-    ray.init(
-        address="local",
-        num_cpus=2,
-        num_gpus=0,
-        object_store_memory=100 << 20,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _node_ip_address="127.0.0.1",
-    )
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+    start_ray(cpus=2, gpus=0)
     yield
     ray.shutdown()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,8 +35,13 @@ def scripted(by_alpha: Mapping[float, Scores]) -> Training:
     return training
 
 
-def counted(log: Path, fail_once: float | None = None, seconds: float = 0.0) -> Training:
-    """Notes every start in a file; the point with alpha ``fail_once`` fails the first time."""
+def counted(
+    log: Path, fail_once: float | None = None, die: float | None = None, seconds: float = 0.0
+) -> Training:
+    """Notes every start in a file.
+
+    The point with alpha ``fail_once`` fails the first time, that with ``die`` ends its process.
+    """
 
     def training(recipe: Recipe, folder: Path, threads: int) -> Iterator[Report]:
         (folder / "model").mkdir(parents=True, exist_ok=True)
@@ -43,6 +50,8 @@ def counted(log: Path, fail_once: float | None = None, seconds: float = 0.0) -> 
             file.write(f"{alpha:g}\n")
         yield Report(1, 20)
         time.sleep(seconds)
+        if alpha == die:
+            os.kill(os.getpid(), signal.SIGKILL)
         if alpha == fail_once and not log.with_suffix(".failed").exists():
             log.with_suffix(".failed").touch()
             raise RuntimeError("the loss is nan at step 15 of 20")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
@@ -78,18 +80,6 @@ def test_wrong_flags_are_refused_with_the_remedy(
         coarse_grid.run([*flags, "--dry-run"])
 
 
-def start(log: Path, home: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(__file__).with_name("stub_command.py"))]
-    return subprocess.Popen(
-        [*command, str(log), "60", "--preset", "quick"],
-        env=dict(os.environ) | {"SCD_HOME": str(home), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def processes_of(home: Path) -> list[int]:
     """Processes that inherited this home in their environment."""
     found = []
@@ -100,25 +90,44 @@ def processes_of(home: Path) -> list[int]:
     return found
 
 
-@pytest.mark.usefixtures("shared_ray")
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="lists processes through /proc")
-@pytest.mark.parametrize(
-    ("signals", "code"),
-    [([signal.SIGINT, signal.SIGINT], 130), ([signal.SIGTERM], 143)],
-    ids=["ctrl-c twice", "sigterm"],
-)
-def test_interrupted_search_ends_soon_leaves_nothing_and_resumes(
-    signals: list[int],
-    code: int,
-    said: Console,
-    store: Tracking,
-    tmp_path: Path,
-    own_home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    log = tmp_path / "log"
-    process = start(log, own_home)
-    deadline = time.monotonic() + 120
+@dataclass
+class Interruption:
+    """A search that two trials of 60 seconds were running in when signals came."""
+
+    home: Path
+    code: int
+    output: str
+    seconds: float
+    """From the first signal until no process of the search was left."""
+
+
+SIGNALS = {"ctrl-c twice": [signal.SIGINT, signal.SIGINT], "sigterm": [signal.SIGTERM]}
+
+
+@pytest.fixture(scope="module")
+def interruptions(
+    tmp_path_factory: pytest.TempPathFactory, empty_store: Path
+) -> dict[str, Interruption]:
+    """Both at once, since starting takes most of the time."""
+    command = [sys.executable, str(Path(__file__).with_name("stub_command.py"))]
+    started = {}
+    for case in SIGNALS:
+        home = tmp_path_factory.mktemp("home")
+        shutil.copy(empty_store, home / "mlflow.db")
+        process = subprocess.Popen(
+            [*command, str(home / "log"), "60", "--preset", "quick"],
+            env=dict(os.environ) | {"SCD_HOME": str(home), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        started[case] = (home, process)
+    return {case: _interrupt(*started[case], SIGNALS[case]) for case in SIGNALS}
+
+
+def _interrupt(home: Path, process: subprocess.Popen[str], signals: list[int]) -> Interruption:
+    log, deadline = home / "log", time.monotonic() + 120
     while not (log.exists() and len(log.read_text().split()) == 2):  # two trials are running
         assert process.poll() is None, process.stdout and process.stdout.read()
         assert time.monotonic() < deadline
@@ -128,17 +137,32 @@ def test_interrupted_search_ends_soon_leaves_nothing_and_resumes(
         os.killpg(process.pid, number)  # as a terminal does: to all of its foreground processes
         time.sleep(0.3)
     output, _ = process.communicate(timeout=60)
-    assert time.monotonic() - interrupted < STOP_SECONDS
-    assert process.returncode == code
-    assert "0 of 12 points finished. Go on with:" in output
-    assert "Traceback" not in output
-    while processes_of(own_home) and time.monotonic() - interrupted < STOP_SECONDS:
+    while processes_of(home) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert processes_of(own_home) == []
+    return Interruption(home, process.returncode, output, time.monotonic() - interrupted)
+
+
+@pytest.mark.usefixtures("shared_ray")
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="lists processes through /proc")
+@pytest.mark.parametrize(("case", "code"), [("ctrl-c twice", 130), ("sigterm", 143)])
+def test_interrupted_search_ends_soon_leaves_nothing_and_resumes(
+    case: str,
+    code: int,
+    interruptions: dict[str, Interruption],
+    said: Console,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = interruptions[case]
+    assert found.code == code
+    assert found.seconds < STOP_SECONDS
+    assert "0 of 12 points finished. Go on with:" in found.output
+    assert "Traceback" not in found.output
+    monkeypatch.setenv("SCD_HOME", str(found.home))
+    store = Tracking()
     statuses = Counter((run.tags["scd.kind"], run.status) for run in store.find())
     assert statuses == {("search", "KILLED"): 1, ("trial", "KILLED"): 2}
 
-    with_stubs = functools.partial(run_search, training=stubs.counted(log))
+    with_stubs = functools.partial(run_search, training=stubs.counted(found.home / "log"))
     monkeypatch.setattr(coarse_grid, "run_search", with_stubs)
     monkeypatch.setattr(coarse_grid, "untrained_scores", lambda inputs: ())
     assert coarse_grid.run(["--preset", "quick"]) == 0

@@ -64,18 +64,19 @@ def test_every_point_runs_once_and_a_second_run_runs_nothing(
 
 
 @pytest.mark.usefixtures("shared_ray")
-def test_a_trial_that_raises_is_recorded_and_the_others_go_on(
+def test_a_trial_that_raises_or_dies_is_recorded_and_the_others_go_on(
     store: Tracking, tmp_path: Path
 ) -> None:
-    plan = stubs.plan((0.1, 0.2, 0.3))
-    outcomes = run(plan, store, counted(tmp_path / "log", fail_once=0.2))
-    assert [o.status for o in outcomes] == ["FINISHED", "FAILED", "FINISHED"]
+    plan = stubs.plan((0.1, 0.2, 0.3, 0.4))
+    outcomes = run(plan, store, counted(tmp_path / "log", fail_once=0.2, die=0.4))
+    assert [o.status for o in outcomes] == ["FINISHED", "FAILED", "FINISHED", "FAILED"]
+    assert outcomes[3].reason == "its worker process died (killed, or out of memory)"
     assert outcomes[1].reason == "RuntimeError: the loss is nan at step 15 of 20"
     failed = store.get(outcomes[1].run_id)
     assert (failed.status, failed.tags["scd.reason"]) == ("FAILED", outcomes[1].reason)
     kept = {path.name for path in (plan.folder / "trials").iterdir()}
-    best, retried = plan.trials[2].identity, plan.trials[1].identity
-    assert kept == {best, retried}  # the loser's model is gone, what may be resumed is not
+    # The loser's model is gone; the best one and what may be resumed are not.
+    assert kept == {trial.identity for trial in plan.trials[1:]}
 
 
 def test_workers_write_neither_mlflow_nor_optuna() -> None:
