@@ -35,6 +35,7 @@ from scd_core.tracking import Status, Tracking
 from scd_core.training import DivergedError, StepRecord, default_device, train, untrained_scores
 
 _LOG_EVERY = 10  # steps between loss values in MLflow
+_SAY_EVERY = 30.0  # seconds between lines where there is no terminal for a progress bar
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def run(arguments: Sequence[str]) -> int:
     claim_folder(inputs, folder)
     store = Tracking()
     finished = read_result(folder)
-    if finished is not None and store.find("train", **{"scd.folder": str(folder)}):
+    recorded = {run.status for run in store.find("train", **{"scd.folder": str(folder)})}
+    if finished is not None and "FINISHED" in recorded:
         console.print("This run is finished; nothing was trained again.")
         _print_result(inputs, folder, finished, ())
         return 0
@@ -142,6 +144,7 @@ def _steps(inputs: Inputs, folder: Path, store: Tracking, run_id: str) -> bool:
     records = train(inputs, folder)
     with cli.interruptible() as interrupted, cli.progress_bar() as bar:
         task = bar.add_task("training", total=inputs.total_steps)
+        said = time.monotonic()
         for record in records:
             if isinstance(record, Evaluation):
                 store.log(run_id, record.metrics(), record.step)
@@ -152,6 +155,9 @@ def _steps(inputs: Inputs, folder: Path, store: Tracking, run_id: str) -> bool:
             if record.step % _LOG_EVERY == 0 or record.step == record.total:
                 store.log(run_id, _losses(record), record.step)
                 bar.update(task, description=f"training, loss {record.terms.loss.item():.4f}")
+            if not bar.console.is_terminal and time.monotonic() - said > _SAY_EVERY:
+                bar.console.print(f"step {record.step} of {record.total}")
+                said = time.monotonic()
             if interrupted() and record.step < record.total:
                 records.close()
                 return False

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
+from scd_core import train
 from scd_core.tracking import Tracking
 from tests.test_training import texts  # noqa: F401  (a fixture)
 
@@ -194,6 +195,25 @@ def test_a_stopped_run_goes_on_from_the_same_command(
     assert all(bool((ends[0][key] == ends[1][key]).all()) for key in ends[0])
     (resumed,) = Tracking().find("train", scd__folder=str(stopped))
     assert resumed.status == "FINISHED"
+
+
+def test_a_run_stopped_before_its_test_scores_gets_them(
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+) -> None:
+    """Trained to the end, but MLflow never heard so: the same command only finishes the books."""
+    own = flags(tiny_models["bert"], texts, tmp_path / "run")
+    own[own.index("--dev") + 1] = "sample"
+    assert train.run([*own, "--no-test"]) == 0
+    store = Tracking()
+    (info,) = store.find("train")
+    assert not any(name.startswith("test.") for name in info.metrics)
+    store.finish(info.run_id, "KILLED")
+    assert train.run(own) == 0
+    (info,) = store.find("train")
+    assert info.status == "FINISHED"
+    assert {"test.sample.spearman_all", "test.average"} <= info.metrics.keys()
 
 
 def test_missing_data_is_one_error_before_any_model(
