@@ -23,26 +23,17 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from scd_core.recipe import Recipe, from_toml, preset
-
 console = Console()
 errors = Console(stderr=True)
 
 
-def base_recipe(arguments: Sequence[str], default: str | None = None) -> Recipe:
-    """The recipe that flags start from: ``--preset``, and over it the file of ``--recipe``.
-
-    Both are read before the flags proper, whose defaults they set.
-
-    Raises:
-        ValueError: an unknown preset, or a recipe file that is wrong.
-    """
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--preset", default=default)
-    first.add_argument("--recipe", type=Path)
-    chosen, _ = first.parse_known_args(arguments)
-    base = preset(chosen.preset) if chosen.preset else Recipe()
-    return from_toml(chosen.recipe, base) if chosen.recipe else base
+def early_flags(arguments: Sequence[str]) -> tuple[str | None, Path | None]:
+    """``--preset`` and ``--recipe``, read before the other flags, whose defaults they set."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--preset")
+    early.add_argument("--recipe", type=Path)
+    chosen, _ = early.parse_known_args(arguments)
+    return chosen.preset, chosen.recipe
 
 
 def main(command: Callable[[Sequence[str]], int]) -> None:

@@ -128,7 +128,7 @@ def _load_backbone(folder: Path) -> PreTrainedModel:
         "output_loading_info": True,
     }
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    with _quiet_transformers():
+    with quiet_transformers():
         try:
             backbone, info = AutoModel.from_pretrained(
                 folder, config=config, add_pooling_layer=False, **options
@@ -181,7 +181,7 @@ def _length_limit(tokenizer: object, backbone: PreTrainedModel) -> int:
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """No report of absent poolers and heads: what matters of it is checked and raised here."""
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from scd_core.encoder import Pooling, SentenceEncoder
+from scd_core.encoder import Pooling, SentenceEncoder, quiet_transformers
 from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs
 from scd_core.provenance import Provenance
@@ -36,7 +36,8 @@ def save_encoder(encoder: SentenceEncoder, folder: Path) -> None:
     fresh = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(fresh, ignore_errors=True)
     (fresh / "1_Pooling").mkdir(parents=True)
-    encoder.backbone.save_pretrained(fresh)
+    with quiet_transformers():
+        encoder.backbone.save_pretrained(fresh)
     encoder.tokenizer.save_pretrained(fresh)
     hidden = encoder.backbone.config.hidden_size
     modes = {key: name == encoder.pooling for name, key in _POOLING_KEYS.items()}

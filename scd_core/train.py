@@ -29,7 +29,7 @@ from scd_core.evaluation.tasks import (
 from scd_core.export import write_card
 from scd_core.inputs import DataInput, Inputs, prepare
 from scd_core.provenance import collect
-from scd_core.recipe import Recipe
+from scd_core.recipe import Recipe, from_toml, preset
 from scd_core.run_folder import Evaluation, Result, claim_folder, model_path, read_result
 from scd_core.tracking import Status, Tracking
 from scd_core.training import DivergedError, StepRecord, default_device, train, untrained_scores
@@ -50,7 +50,7 @@ class Command:
     Run it again to resume: the same recipe, seed and data are the same run.
     """
 
-    preset: str | None = None
+    preset: str = "scd-bert-paper"
     """Start from this preset; flags override it."""
     recipe: Path | None = None
     """Start from this recipe file (TOML), e.g. a search's best.toml; flags override it."""
@@ -65,7 +65,9 @@ class Command:
 
 def run(arguments: Sequence[str]) -> int:
     """Parse flags and train. Returns the exit code."""
-    base = Command(settings=cli.base_recipe(arguments))
+    name, file = cli.early_flags(arguments)
+    start = preset(name or Command.preset)
+    base = Command(settings=from_toml(file, start) if file else start)
     command = tyro.cli(Command, args=arguments, default=base, prog="python -m scd_core.train")
     tests = _tests(command.settings) if command.test else []
     inputs = prepare(command.settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,6 +79,7 @@ def run(arguments: Sequence[str]) -> int:
         return stop.exit_code
     best = report.write_best(plan, outcomes, untrained.get(plan.metric))
     if best is not None:
+        report.write_model_card(plan, inputs, outcomes)
         report.attach(plan, store, best)
     report.print_report(plan, outcomes, untrained, best, store, console)
     return 1 if best is None else 0
@@ -91,23 +91,19 @@ def _parse(arguments: Sequence[str]) -> Command:
     Raises:
         ValueError: an unknown preset, or a searched setting given outside the space.
     """
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--preset")
-    first.add_argument("--recipe", type=Path)
-    chosen, _ = first.parse_known_args(arguments)
+    name, file = cli.early_flags(arguments)
     known = ["paper", *preset_names()]
-    if chosen.preset is None:
+    if name is None:
         gpu = torch.cuda.is_available()
         name = "paper" if gpu else "quick"
         why = f"a GPU is visible ({torch.cuda.get_device_name()})" if gpu else "no GPU is visible"
         report.say(console, f"preset {name}, because {why}; --preset chooses another")
-    elif chosen.preset in known:
-        name = chosen.preset
+    elif name in known:
         report.say(console, f"preset {name}, as asked")
     else:
-        raise ValueError(f"preset {chosen.preset!r} does not exist; choose one of {known}")
+        raise ValueError(f"preset {name!r} does not exist; choose one of {known}")
     base = preset(_RECIPES.get(name, name))
-    base = from_toml(chosen.recipe, base) if chosen.recipe else base
+    base = from_toml(file, base) if file else base
     default = Command(name, space=QUICK if name == "quick" else COARSE, settings=base)
     command = tyro.cli(
         Command, args=arguments, default=default, prog="python -m search.coarse_grid"
@@ -159,6 +155,7 @@ def _plan(command: Command, inputs: Inputs) -> Plan:
         ),
         chosen_name=command.name,
         preset=command.preset or "",
+        data=tuple(inputs.data_inputs()),
         tags={name: value for name, value in tags.items() if name not in of_one_run},
         command=tags["scd.command"],
     )

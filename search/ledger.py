@@ -109,6 +109,7 @@ class Ledger:
         self._labels = {**plan.tags, **labels}
         params = {name: plan.description[name] for name in plan.description if "space." in name}
         self._parent = self._store.start("search", plan.name, self._labels, params)
+        self._store.inputs(self._parent, plan.data)
         self._store.text(self._parent, plan.recipe.to_toml(), "recipe.toml")
         self._store.log(self._parent, {f"untrained.{k}": v for k, v in untrained.items()})
         for run in self._store.find("trial", scd__search=plan.name):
@@ -145,6 +146,7 @@ class Ledger:
         run_id = self._store.start(
             "trial", str(trial.point), labels, trial.recipe.symbols(), self._parent
         )
+        self._store.inputs(run_id, self.plan.data)
         self._runs[trial.index] = run_id
         self._fresh.add(trial.index)
         scores: dict[int, dict[str, float]] = {}

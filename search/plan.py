@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scd_core import places
+from scd_core.inputs import DataInput
 from scd_core.recipe import Recipe
 from search.space import Point, Space, without_point
 
@@ -66,6 +67,8 @@ class Plan:
     preset: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Said on every MLflow run of the search."""
+    data: tuple[DataInput, ...] = ()
+    """The data sets that every trial reads."""
     command: str = ""
     """The command that runs and resumes it."""
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from scd_core.export import write_card
+from scd_core.inputs import Inputs
+from scd_core.provenance import collect
+from scd_core.run_folder import model_path, read_result
 from scd_core.tracking import Tracking
 from search.outcome import Outcome, ranked
 from search.plan import Plan
@@ -32,6 +37,17 @@ def write_best(plan: Plan, outcomes: Sequence[Outcome], untrained: float | None)
         encoding="utf-8",
     )
     return path
+
+
+def write_model_card(plan: Plan, inputs: Inputs, outcomes: Sequence[Outcome]) -> None:
+    """Write the card of the best trial's model, where that model was kept."""
+    trial = ranked(outcomes)[0].trial
+    folder = plan.folder_of(trial)
+    result = read_result(folder)
+    if result is None or result.best is None or not model_path(folder).is_dir():
+        return
+    own = dataclasses.replace(inputs, recipe=trial.recipe)
+    write_card(model_path(folder), own, result.best.scores, result.best.step, (), collect())
 
 
 def attach(plan: Plan, store: Tracking, path: Path) -> None:
@@ -89,7 +105,7 @@ def print_report(
         say(console, "no valid trial: no point of the grid has a defined dev score")
     else:
         say(console, f"best recipe: {best}\n  python -m scd_core.train --recipe {best}")
-        model = plan.folder_of(valid[0].trial) / "model"
+        model = model_path(plan.folder_of(valid[0].trial))
         if model.is_dir():
             say(console, f"its model: {model}")
     address = f"mlflow ui --host 127.0.0.1 --backend-store-uri {store.address}"
