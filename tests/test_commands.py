@@ -10,13 +10,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from scd_core import train
+from scd_core.data import DataError
 from scd_core.tracking import Tracking
+from scd_core.training import DivergedError, StepRecord
+from search import coarse_grid
 from tests.test_training import texts  # noqa: F401  (a fixture)
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -216,24 +220,73 @@ def test_a_run_stopped_before_its_test_scores_gets_them(
     assert {"test.sample.spearman_all", "test.average"} <= info.metrics.keys()
 
 
+@pytest.mark.parametrize("command", [train.run, coarse_grid.run])
 def test_missing_data_is_one_error_before_any_model(
-    environment: dict[str, str], tmp_path: Path
+    command: Callable[[list[str]], int], tmp_path: Path, own_home: Path
 ) -> None:
     """All missing files at once, with a model that does not exist either: it is not reached."""
     (tmp_path / "empty" / "senteval").mkdir(parents=True)
-    started = time.monotonic()
-    done = run(
-        environment,
-        tmp_path,
-        "scd_core.train",
-        *("--data-dir", str(tmp_path / "empty"), "--model.name", "/no/such/model"),
-    )
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    for name in ("sts-dev.csv", "sts-test.csv", "SICK_trial.txt", "STS.input.MSRpar.txt"):
-        assert name in done.stderr
-    assert "/no/such/model" not in done.stderr
-    assert time.monotonic() - started < 60
+    missing = {"STS/STSBenchmark/sts-dev.csv", "SICK/SICK_trial.txt"}
+    if command is train.run:
+        missing |= {"STS/STSBenchmark/sts-test.csv", "STS/STS12-en-test/STS.input.MSRpar.txt"}
+    own = ["--data-dir", str(tmp_path / "empty"), "--model.name", "/no/such/model"]
+    with pytest.raises(DataError) as error:
+        command(["--preset", "scd-bert-paper", *own])
+    assert all(name in str(error.value) for name in missing)
+    assert "/no/such/model" not in str(error.value)
+    assert not (own_home / "mlflow.db").exists()
+
+
+def test_a_loss_that_is_no_number_fails_the_run_with_its_step(
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def diverge(*arguments: object) -> Iterator[StepRecord]:
+        raise DivergedError("the loss is nan at step 3 of 12")
+        yield
+
+    monkeypatch.setattr(train, "train", diverge)
+    with pytest.raises(ValueError, match="step 3 of 12"):
+        train.run(flags(tiny_models["bert"], texts, tmp_path / "run"))
+    (info,) = Tracking().find("train")
+    assert info.status == "FAILED"
+    assert "step 3" in info.tags["scd.reason"]
+
+
+def test_a_search_with_own_data_ends_in_a_recipe_that_trains_to_its_score(
+    environment: dict[str, str],
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+    own_home: Path,
+) -> None:
+    """Real trials on Ray, offline; the winner's recipe gives its score at its step again."""
+    settings = flags(tiny_models["bert"], texts, tmp_path)
+    del settings[settings.index("--output") : settings.index("--output") + 2]
+    grid = ["--space.alpha", "0.1", "--space.lam", "0.01", "--space.r-a", "0", "0.1"]
+    search = ["--preset", "quick", *settings, *grid, "--space.r-b", "0.1", "0.2"]
+    done = run(environment, tmp_path, "search.coarse_grid", *search)
+    assert done.returncode == 0, done.stderr
+    assert "CONNECTED" not in done.stderr
+    children = Tracking().find("trial")
+    assert [child.status for child in children] == ["FINISHED"] * 3
+    rates = {(child.params["r_A"], child.params["r_B"]) for child in children}
+    assert rates == {("0.0", "0.1"), ("0.0", "0.2"), ("0.1", "0.2")}
+    (parent,) = Tracking().find("search")
+    assert {child.tags["mlflow.parentRunId"] for child in children} == {parent.run_id}
+    assert "test." not in "".join(key for child in children for key in child.metrics)
+    key = "best.dev.pairs.spearman_all"
+    winner = max(children, key=lambda child: child.metrics[key])
+    (best,) = (own_home / "searches").glob("*/best.toml")
+    assert train.run(["--recipe", str(best), "--output", str(tmp_path / "again")]) == 0
+    (again,) = Tracking().find("train")
+    assert again.tags["scd.identity"] == winner.tags["scd.identity"]
+    assert again.metrics[key] == winner.metrics[key]
+    assert again.tags["scd.best_step"] == winner.tags["scd.best_step"]
+    (card,) = (own_home / "searches").glob("*/trials/*/model/README.md")
+    assert winner.tags["scd.identity"] in card.read_text(encoding="utf-8")
 
 
 def test_a_hub_model_that_is_not_here_fails_by_name(
