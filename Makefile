@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := scd_core search reproduce tests benchmarks
+SOURCES := $(wildcard scd_core search reproduce tests benchmarks)
 
 .PHONY: search test lint ui clean
 
