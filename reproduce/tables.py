@@ -15,7 +15,7 @@ import tyro
 
 from reproduce import render
 from reproduce.compare import Table, build
-from scd_core import places
+from scd_core import cli, places
 
 if TYPE_CHECKING:
     from scd_core.tracking import RunInfo
@@ -52,14 +52,14 @@ def write(table: Table, number: int, folder: Path) -> list[Path]:
     return list(files)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status: 0, or 2 for a protocol that no run has."""
+def run(arguments: Sequence[str]) -> int:
+    """Parse flags, build and print. Returns the exit code.
+
+    Raises:
+        ValueError: the protocol asked for is not that of any run.
+    """
     options = tyro.cli(Options, prog="python -m reproduce.tables", args=arguments)
-    try:
-        table = build(options.table, _tracked_runs(), options.protocol)
-    except ValueError as error:
-        print(f"reproduce.tables: {error}", file=sys.stderr)
-        return 2
+    table = build(options.table, _tracked_runs(), options.protocol)
     if options.format == "terminal":
         render.print_terminal(table)
     else:
@@ -82,4 +82,4 @@ def _tracked_runs() -> list[RunInfo]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cli.main(run)

@@ -30,15 +30,15 @@ class DataError(ValueError):
     """Input data is missing, unreadable or not what it is declared to be."""
 
 
-def read_lines(path: Path) -> list[str]:
-    r"""The lines of a UTF-8 text file, without their ends.
+def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
+    r"""The lines of a text file, without their ends. ``encoding`` is UTF-8 or one of single bytes.
 
     Only ``\n`` separates lines, so that a Unicode line separator stays inside its sentence; one
     ``\r`` before it belongs to the line end. A byte-order mark at the start is dropped. Blank lines
     are kept: whether they mean something is the caller's business.
 
     Raises:
-        DataError: a byte is not UTF-8; the message has file and line.
+        DataError: a byte is not of that encoding; the message has file and line.
     """
     raw = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not raw[-1]:
@@ -46,11 +46,12 @@ def read_lines(path: Path) -> list[str]:
     lines = []
     for number, line in enumerate(raw, start=1):
         try:
-            lines.append(line.removesuffix(b"\r").decode("utf-8"))
+            lines.append(line.removesuffix(b"\r").decode(encoding))
         except UnicodeDecodeError as error:
+            name = encoding.upper()
             raise DataError(
-                f"{path}, line {number}: byte {line[error.start]:#04x} is not UTF-8; "
-                "convert the file to UTF-8"
+                f"{path}, line {number}: byte {line[error.start]:#04x} is not {name}; "
+                f"convert the file to {name}"
             ) from error
     return lines
 

@@ -67,7 +67,7 @@ def run(
         cwd=tmp_path / "cwd",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from reproduce import render
 from reproduce.compare import LAYOUTS, Table, build
 from reproduce.published import FOLDER, published_table
-from reproduce.tables import main
+from reproduce.tables import run
 from scd_core.recipe import preset
 from scd_core.tracking import RunInfo, Tracking
 
@@ -203,7 +203,7 @@ def test_the_command_on_a_real_store(
     store: tuple[Tracking, dict[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, ids = store
-    assert main(["--format", "csv", "--out", str(tmp_path / "results")]) == 0
+    assert run(["--format", "csv", "--out", str(tmp_path / "results")]) == 0
     printed = capsys.readouterr().out
     frame = pd.read_csv(StringIO(printed))
     row = frame[(frame["row"] == "scd-bert") & (frame["column"] == "Avg.")].iloc[0]
@@ -217,14 +217,14 @@ def test_the_command_on_a_real_store(
     assert ids["deleted"] not in text
     assert ids["parent"] not in text
     assert f"FAILED, not FINISHED: 1 ({ids['failed']})" in text
-    assert main(["--protocol", "unknown"]) == 2
-    assert "protocol-a" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="protocol-a"):
+        run(["--protocol", "unknown"])
 
 
 def test_without_a_store_nothing_is_written(
     own_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([]) == 0
+    assert run([]) == 0
     assert "Nothing is measured" in capsys.readouterr().out
     assert not own_home.exists()
 
