@@ -14,6 +14,7 @@ from types import FrameType
 
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -47,7 +48,7 @@ def main(command: Callable[[Sequence[str]], int]) -> None:
     except (ValueError, OSError) as error:
         if os.environ.get("SCD_TRACEBACK"):
             raise
-        errors.print(f"[bold red]error:[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         code = 2
     except KeyboardInterrupt:
         errors.print("interrupted")
@@ -100,7 +101,3 @@ def progress_bar() -> Progress:
         TimeRemainingColumn(),
         console=errors,
     )
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")

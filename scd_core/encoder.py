@@ -34,8 +34,15 @@ class SentenceEncoder(nn.Module):
         """
         super().__init__()
         self.pooling = pooling
-        self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        self.backbone = _load_backbone(folder)
+        try:
+            self.tokenizer = AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+            self.backbone = _load_backbone(folder)
+        except WeightsError:
+            raise
+        except Exception as error:  # each file format brings errors of its own
+            raise WeightsError(f"{folder}: the model cannot be read: {error}") from error
         _check_tokenizer(folder, self.tokenizer, self.backbone)
         self.limit = _length_limit(self.tokenizer, self.backbone)
         self.eval()
@@ -127,7 +134,7 @@ def _load_backbone(folder: Path) -> PreTrainedModel:
         "dtype": torch.float32,
         "output_loading_info": True,
     }
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     with quiet_transformers():
         try:
             backbone, info = AutoModel.from_pretrained(

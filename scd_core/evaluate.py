@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
 from scd_core import cli
@@ -25,7 +26,7 @@ from scd_core.evaluation.sts import (
 )
 from scd_core.evaluation.tasks import Pairs, load_dev, load_sample_test, load_test
 from scd_core.export import saved_pooling
-from scd_core.inputs import DataInput
+from scd_core.inputs import DataInput, model_label
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.provenance import collect
 from scd_core.run_folder import model_path
@@ -37,13 +38,11 @@ _RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Command:
-    """Score an encoder on sentence similarity: Spearman x 100 over all pairs of a task.
+    """Score an encoder on sentence similarity: Spearman x 100 over all pairs of a task. Examples:
 
-    Examples:
-
-      python -m scd_core.evaluate bundled --data-dir data
-      python -m scd_core.evaluate bert-base-uncased --pooling cls --track
-      python -m scd_core.evaluate runs/156a4fbcc661-s0-1f0c9e2b/model --json scores.json
+    python -m scd_core.evaluate bundled --data-dir data
+    python -m scd_core.evaluate bert-base-uncased --pooling cls --track
+    python -m scd_core.evaluate runs/156a4fbcc661-s0-1f0c9e2b/model --json scores.json
     """
 
     model: Annotated[str, tyro.conf.Positional]
@@ -70,6 +69,8 @@ class Command:
 def run(arguments: Sequence[str]) -> int:
     """Parse flags, score, print. Returns the exit code."""
     command = tyro.cli(Command, args=arguments, prog="python -m scd_core.evaluate")
+    _check(command)
+    store = Tracking() if command.track else None
     pairs = _pairs(command)
     folder = _folder(command)
     pooling = command.pooling or saved_pooling(folder)
@@ -94,9 +95,9 @@ def run(arguments: Sequence[str]) -> int:
     protocol = protocol_fingerprint(pairs)
     if length < encoder.limit:  # sentences may be cut: no table takes it for the full protocol
         protocol += f"-cut{length}"
-    console.print(_table(command.model, scores, pooling, length, protocol))
+    console.print(_table(escape(command.model), scores, pooling, length, protocol))
     report = {
-        "model": command.model,
+        "model": model_label(command.model, command.revision),
         "model_fingerprint": model_fingerprint(folder),
         "pooling": pooling,
         "max_length": length,
@@ -106,9 +107,21 @@ def run(arguments: Sequence[str]) -> int:
     }
     if command.json:
         command.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    if command.track:
-        console.print(f"MLflow: run {_track(report, pairs, scores)}")
+    if store is not None:
+        console.print(f"MLflow: run {_track(store, report, pairs, scores)}")
     return 0
+
+
+def _check(command: Command) -> None:
+    if command.batch_size < 1:
+        raise ValueError(f"--batch-size {command.batch_size} is not possible: give at least 1")
+    if command.max_length is not None and command.max_length < 3:
+        raise ValueError(
+            f"--max-length {command.max_length} is not possible: a sentence with its two special "
+            "tokens needs at least 3"
+        )
+    if command.json and not command.json.resolve().parent.is_dir():
+        raise ValueError(f"--json {command.json}: its folder does not exist")
 
 
 def _pairs(command: Command) -> list[Pairs]:
@@ -147,8 +160,10 @@ def _table(model: str, scores: Sequence[Score], pooling: str, length: int, proto
     return table
 
 
-def _track(report: dict[str, object], pairs: Sequence[Pairs], scores: Sequence[Score]) -> str:
-    store, model = Tracking(), str(report["model"])
+def _track(
+    store: Tracking, report: dict[str, object], pairs: Sequence[Pairs], scores: Sequence[Score]
+) -> str:
+    model = str(report["model"])
     names = ("model", "model_fingerprint", "pooling", "protocol")
     tags = {f"scd.{name}": str(report[name]) for name in names}
     tags |= {

@@ -68,9 +68,21 @@ def saved_pooling(folder: Path) -> Pooling | None:
     Raises:
         ValueError: it states one that this project does not compute.
     """
-    path = folder / _POOLING_FILE
+    path, modules = folder / _POOLING_FILE, folder / "modules.json"
     if not path.is_file():
         return None
+    if modules.is_file():
+        kinds = {m["type"].rpartition(".")[2] for m in json.loads(modules.read_text("utf-8"))}
+        if unknown := kinds - {"Transformer", "Pooling", "Normalize"}:
+            raise ValueError(
+                f"{modules} has modules that are not computed here: {sorted(unknown)}; the scores "
+                "would not be that model's. Say --pooling to score its encoder without them"
+            )
+    settings = folder / "sentence_bert_config.json"
+    if settings.is_file() and json.loads(settings.read_text("utf-8")).get("do_lower_case"):
+        raise ValueError(
+            f"{settings} asks for lower-casing outside the tokenizer, which is not done here"
+        )
     stated = json.loads(path.read_text(encoding="utf-8"))
     chosen = [key for key, value in stated.items() if key.startswith("pooling_mode") and value]
     if isinstance(stated.get("pooling_mode"), str):  # the layout of newer releases

@@ -81,7 +81,7 @@ class Inputs:
             "scd.recipe_hash": identity.recipe_hash,
             "scd.seed": str(identity.seed),
             "scd.data_fingerprint": identity.data_fingerprint,
-            "scd.model": recipe.model.name,
+            "scd.model": model_label(recipe.model.name, recipe.model.revision),
             "scd.model_fingerprint": self.model_hash,
             "scd.pooling": recipe.model.pooling,
             "scd.planned_steps": str(self.total_steps),
@@ -97,6 +97,11 @@ class Inputs:
             DataInput(self.corpus.name, "training", data.corpus, self.corpus.fingerprint),
             *(DataInput(p.name, "dev", data.dev, p.fingerprint) for p in self.dev),
         ]
+
+
+def model_label(name: str, revision: str | None) -> str:
+    """How runs name an encoder; one at a revision of its own is not the pinned one."""
+    return f"{name}@{revision}" if revision else name
 
 
 def prepare(recipe: Recipe) -> Inputs:

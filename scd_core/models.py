@@ -19,6 +19,17 @@ PINNED = {
     _BUNDLED_HUB_NAME: "c9745ed1d9f207416be6d2e6f8de32d1f16199bf",
 }
 _FILES = ["*.json", "*.txt", "model.safetensors", "model-*.safetensors", "1_Pooling/*"]
+# Besides the weights, the files of a folder that decide what a sentence's vector is.
+_IDENTITY = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
 
 
 class ModelNotFoundError(ValueError):
@@ -29,7 +40,8 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     """The local folder of an encoder, downloaded first where it is a Hub name.
 
     Args:
-        name: "bundled", a folder, or a Hub name. A name that exists as a folder is that folder.
+        name: "bundled", a folder, or a Hub name. A name that exists as a folder is that folder,
+            except for the pinned names, which always mean the Hub's model (write ./NAME).
         revision: Hub commit, branch or tag; default: the pinned commit, or "main".
 
     Raises:
@@ -40,14 +52,18 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     if name == BUNDLED:
         folder = _bundled_folder() or _download(_BUNDLED_HUB_NAME, revision)
         _check_bundled(folder)
-    elif not folder.is_dir():
+    elif name in PINNED or not folder.is_dir():
         if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
             raise ModelNotFoundError(f"model folder {name!r} does not exist")
         folder = _download(name, revision)
     config = folder / "config.json"
     if not config.is_file():
         raise ModelNotFoundError(f"{folder} holds no config.json: it is not a model folder")
-    if "auto_map" in json.loads(config.read_text(encoding="utf-8")):
+    try:
+        settings = dict(json.loads(config.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ModelNotFoundError(f"{config} is damaged: {error}") from error
+    if "auto_map" in settings:
         raise ModelNotFoundError(f"{name} needs code of its own, which is never run here")
     if not any(folder.glob("model*.safetensors")):
         raise ModelNotFoundError(
@@ -59,8 +75,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
 def model_fingerprint(folder: Path) -> str:
     """SHA-256 (hex) over the weights, the configuration and the tokenizer of a model folder."""
     digest = hashlib.sha256()
-    names = ("config.json", "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")
-    for path in sorted(folder.glob("model*.safetensors")) + [folder / name for name in names]:
+    for path in sorted(folder.glob("model*.safetensors")) + [folder / name for name in _IDENTITY]:
         if path.is_file():
             digest.update(f"{path.name}:{_sha256(path)}\n".encode())
     return digest.hexdigest()

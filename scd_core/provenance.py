@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -15,8 +16,9 @@ from pathlib import Path
 import torch
 
 _PACKAGES = ("torch", "transformers", "numpy", "scipy", "datasets", "optuna", "ray", "mlflow")
-# A value behind such a flag, or inside an address, is nobody else's business.
-_SECRET = re.compile(r"(?i)(token|password|secret|api[-_]?key)([= ])\S+|(?<=://)[^/\s@]+@")
+# A value of such a flag, or inside an address, is nobody else's business.
+_SECRET_FLAG = re.compile(r"(?i)--?\S*(token|passw|secret|api[-_]?key)[^=]*")
+_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,20 @@ def command() -> str:
     """This process's command line as it can be typed again, secrets masked."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     start = ["python", "-m", spec.name] if spec else ["python", sys.argv[0]]
-    return _SECRET.sub(
-        lambda m: f"{m[1]}{m[2]}***" if m[1] else "***@", shlex.join([*start, *sys.argv[1:]])
-    )
+    return shlex.join([*start, *_masked(sys.argv[1:])])
+
+
+def _masked(arguments: Sequence[str]) -> Iterator[str]:
+    before = ""
+    for argument in arguments:
+        flag, given, _ = argument.partition("=")
+        if given and _SECRET_FLAG.fullmatch(flag):
+            yield f"{flag}=***"
+        elif _SECRET_FLAG.fullmatch(before) and not argument.startswith("-"):
+            yield "***"
+        else:
+            yield _PASSWORD.sub("***@", argument)
+        before = argument
 
 
 def _commit() -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,6 +31,12 @@ SYMBOLS = {
 # Where the inputs lie is not what they are: their content enters a run's identity as a fingerprint.
 _LOCATIONS = {"model.name", "model.revision", "data.corpus", "data.dev", "data.data_dir"}
 _STRICT = pydantic.ConfigDict(extra="forbid")
+
+
+def _require_finite(group: str, settings: Any) -> None:
+    for name, value in vars(settings).items():
+        finite = not isinstance(value, float) or math.isfinite(value)
+        _require(finite, f"{group}.{name}", value, "give a finite number")
 
 
 def _require(ok: bool, setting: str, value: object, remedy: str) -> None:
@@ -64,6 +71,7 @@ class Views:
     """r_B, rate of the high view, as a fraction; r_A < r_B."""
 
     def __post_init__(self) -> None:
+        _require_finite("views", self)
         _require(0 <= self.r_a < 1, "views.r_a", self.r_a, "a dropout rate lies in [0, 1)")
         _require(0 <= self.r_b < 1, "views.r_b", self.r_b, "a dropout rate lies in [0, 1)")
         _require(
@@ -98,6 +106,13 @@ class Objective:
     paper's text), "minus" is the equation as printed."""
 
     def __post_init__(self) -> None:
+        _require_finite("objective", self)
+        _require(
+            self.self_weight >= 0,
+            "objective.self_weight",
+            self.self_weight,
+            "a weight is at least 0",
+        )
         _require(self.alpha >= 0, "objective.alpha", self.alpha, "a weight is at least 0")
         _require(self.lam >= 0, "objective.lam", self.lam, "a weight is at least 0")
         _require(
@@ -154,6 +169,13 @@ class Optim:
     """Tokens a training sentence is cut to (released; paper: not stated), not in evaluation."""
 
     def __post_init__(self) -> None:
+        _require_finite("optim", self)
+        _require(
+            self.weight_decay >= 0,
+            "optim.weight_decay",
+            self.weight_decay,
+            "it must be at least 0",
+        )
         _require(self.lr > 0, "optim.lr", self.lr, "it must be above 0")
         _require(
             self.batch_size >= 2,
@@ -274,23 +296,24 @@ class Recipe:
             lines += ["", f"[{group}]"]
             for name, value in flat.items():
                 if name.startswith(f"{group}.") and value is not None:
-                    lines.append(f"{name.removeprefix(f'{group}.')} = {json.dumps(value)}")
+                    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+                    lines.append(f"{name.removeprefix(f'{group}.')} = {text}")
         return "\n".join(lines) + "\n"
 
 
 def _canonical(value: Any) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.12g}")
+        return float(f"{value:.12g}") + 0.0  # -0.0 is 0.0
     return str(value) if isinstance(value, Path) else value
 
 
-def from_toml(path: Path, base: Recipe | None = None) -> Recipe:
-    """The recipe of a TOML file, over ``base`` (default: the paper's SCD-BERT).
+def from_toml(path: Path) -> Recipe:
+    """The recipe of a TOML file; what it leaves out is as in the paper's SCD-BERT.
 
     Raises:
         ValueError: an unknown setting or a value of the wrong kind, with file and setting.
     """
-    layers = dataclasses.asdict(base or Recipe())
+    layers = dataclasses.asdict(Recipe())
     try:
         for key, value in tomllib.loads(path.read_text(encoding="utf-8")).items():
             known = isinstance(value, dict) and isinstance(layers.get(key), dict)
@@ -324,10 +347,9 @@ def preset(name: str) -> Recipe:
 
 
 def preset_of(recipe: Recipe) -> str | None:
-    """The preset whose settings and model a recipe has, whatever its seed, or None."""
-    wanted = (recipe.hash, recipe.model.name)
-    for name in preset_names():
-        known = preset(name)
-        if (known.hash, known.model.name) == wanted:
-            return name
-    return None
+    """The preset that a recipe is, whatever its seed and data folder, or None."""
+
+    def said(r: Recipe) -> tuple[object, ...]:
+        return r.hash, r.model, r.data.corpus, r.data.dev
+
+    return next((name for name in preset_names() if said(preset(name)) == said(recipe)), None)

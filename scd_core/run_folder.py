@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs
+
+LOCK = "lock"
 
 
 @dataclass(frozen=True)
@@ -46,15 +52,43 @@ def model_path(folder: Path) -> Path:
     return folder / "model"
 
 
+@contextlib.contextmanager
+def sole_user(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a run's folder; the lock ends with the process.
+
+    Raises:
+        ValueError: another process is training in it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            yield
+    except Timeout as error:
+        raise ValueError(
+            f"another process is training in {folder}; wait for it, or choose another --output"
+        ) from error
+
+
 def claim_folder(inputs: Inputs, folder: Path) -> None:
     """Mark ``folder`` as this run's, or check that it is.
 
     Raises:
-        ValueError: it holds another run; the message says which setting of the folder to change.
+        ValueError: it holds another run, foreign files, or the encoder itself.
     """
     mine: dict[str, Any] = {"identity": inputs.identity.key, "recipe": inputs.recipe.flat()}
     place = folder / "run.json"
+    if inputs.model.is_relative_to(folder.resolve()):
+        raise ValueError(
+            f"{folder} holds the encoder that is to be trained; choose another --output"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; choose another --output")
     if not place.is_file():
+        if folder.is_dir() and any(p.name != LOCK for p in folder.iterdir()):
+            raise ValueError(
+                f"{folder} holds files that are not a run's, and would be overwritten; choose "
+                "another --output"
+            )
         _write_json(place, mine)
         return
     found = json.loads(place.read_text(encoding="utf-8"))

@@ -7,9 +7,12 @@ what ran. Addresses are absolute, so that no worker's folder grows a store of it
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
+import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +39,7 @@ EXPERIMENTS: dict[Kind, str] = {
 _PARAM_LIMIT = 500  # of every MLflow version and store; longer values are shortened visibly
 _TAG_LIMIT = 5000
 _PAGE = 1000
+_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,41 @@ class RunInfo:
     metrics: dict[str, float]
 
 
+class TrackingError(ValueError):
+    """MLflow's store cannot be reached, read or written; the message names it without password."""
+
+
+class _Client:
+    """MLflow's client, with the many kinds of error that its stores raise turned into one."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._client = self._guarded(MlflowClient)(uri)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self._guarded(getattr(self._client, name))
+
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            try:
+                return function(*arguments, **named)
+            except Exception as error:
+                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+                text = f"MLflow at {self._uri} does not do it: {reason}"
+                raise TrackingError(_PASSWORD.sub("", text)) from error
+
+        return call
+
+
 class Tracking:
     """A connection to one MLflow store."""
 
     def __init__(self, uri: str | None = None) -> None:
-        """Open the store at ``uri`` (default: ``places.tracking_uri()``), made where needed."""
+        """Open the store at ``uri`` (default: ``places.tracking_uri()``), made where needed.
+
+        Raises:
+            TrackingError: it cannot be opened; within seconds where a server does not answer.
+        """
         self.uri = uri or places.tracking_uri()
         parts = urlsplit(self.uri)
         self._local = parts.scheme in ("sqlite", "file", "")
@@ -66,19 +100,18 @@ class Tracking:
             file = Path(self.uri.removeprefix("sqlite:///"))
             file.parent.mkdir(parents=True, exist_ok=True)
             self._making = FileLock(f"{file}.lock")
+        elif parts.scheme in ("http", "https"):
+            _require_server(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+        elif parts.scheme in ("", "file"):
+            raise TrackingError(f"{self.uri} is no MLflow store; write sqlite:///FILE or a server")
         with self._making:
-            self._client = MlflowClient(self.uri)
+            self._client = _Client(self.uri)
         self._experiments: dict[str, str] = {}
 
     @property
     def address(self) -> str:
         """The store's address with any password left out, fit for the terminal."""
-        parts = urlsplit(self.uri)
-        return (
-            self.uri.replace(parts.netloc, parts.netloc.rpartition("@")[2])
-            if parts.netloc
-            else self.uri
-        )
+        return _PASSWORD.sub("", self.uri)
 
     def start(
         self,
@@ -88,12 +121,12 @@ class Tracking:
         params: Mapping[str, Any],
         parent: str | None = None,
     ) -> str:
-        """Begin a run, or reopen the unfinished one of the same kind, parent and identity.
+        """Begin a run, or reopen the unfinished one of the same kind, parent, folder and identity.
 
         Returns:
             The run id. Parameters already there are not written again.
         """
-        run = self._unfinished(kind, tags.get("scd.identity"), parent)
+        run = self._unfinished(kind, tags.get("scd.identity"), parent, tags.get("scd.folder"))
         labels = {"scd.kind": kind, **tags} | ({"mlflow.parentRunId": parent} if parent else {})
         shown = {key: value[:_TAG_LIMIT] for key, value in labels.items()}
         if run is None:
@@ -101,13 +134,17 @@ class Tracking:
             run_id, known = str(created.info.run_id), set[str]()
         else:
             run_id, known = run.run_id, set(run.params)
-            self._client.update_run(run_id, status="RUNNING")
+            self.reopen(run_id)
             self.tag(run_id, shown)
         self._client.log_batch(
             run_id,
             params=[Param(k, _short(v)) for k, v in params.items() if k not in known],
         )
         return run_id
+
+    def reopen(self, run_id: str) -> None:
+        """Go on with a run, also with a finished one."""
+        self._client.update_run(run_id, status="RUNNING")
 
     def log(self, run_id: str, metrics: Mapping[str, float | None], step: int = 0) -> None:
         """Write metric values at a training step; undefined ones (None) are left out, never 0."""
@@ -125,7 +162,7 @@ class Tracking:
             run_id,
             [
                 DatasetInput(
-                    Dataset(d.name, d.fingerprint[:32], "local", f'{{"uri": "{d.source}"}}'),
+                    Dataset(d.name, d.fingerprint[:32], "local", json.dumps({"uri": d.source})),
                     [InputTag("mlflow.data.context", d.context)],
                 )
                 for d in data
@@ -180,13 +217,17 @@ class Tracking:
                 break
         return [run for run in runs if wanted.items() <= run.tags.items()]
 
-    def _unfinished(self, kind: Kind, identity: str | None, parent: str | None) -> RunInfo | None:
+    def _unfinished(
+        self, kind: Kind, identity: str | None, parent: str | None, folder: str | None
+    ) -> RunInfo | None:
         if identity is None:
             return None
         found = [
             run
             for run in self.find(kind, scd__identity=identity)
-            if run.status != "FINISHED" and run.tags.get("mlflow.parentRunId") == parent
+            if run.status != "FINISHED"
+            and run.tags.get("mlflow.parentRunId") == parent
+            and run.tags.get("scd.folder") == folder
         ]
         return max(found, key=lambda run: run.start_time, default=None)
 
@@ -209,6 +250,17 @@ class Tracking:
                 else self._client.create_experiment(name, artifact_location=place)
             )
         return self._experiments[name]
+
+
+def _require_server(host: str | None, port: int) -> None:
+    """MLflow's client itself would retry for minutes before it says that nobody is there."""
+    try:
+        socket.create_connection((host or "", port), timeout=5).close()
+    except OSError as error:
+        raise TrackingError(
+            f"no MLflow server answers at {host}:{port} ({error}); start it, or leave "
+            "MLFLOW_TRACKING_URI unset to use a local store"
+        ) from error
 
 
 def _short(value: Any) -> str:

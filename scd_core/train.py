@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import dataclasses
 import tempfile
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Annotated
 
 import torch
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
 from scd_core import cli, places
@@ -29,12 +31,20 @@ from scd_core.evaluation.tasks import (
 from scd_core.export import write_card
 from scd_core.inputs import DataInput, Inputs, prepare
 from scd_core.provenance import collect
-from scd_core.recipe import Recipe, from_toml, preset
-from scd_core.run_folder import Evaluation, Result, claim_folder, model_path, read_result
-from scd_core.tracking import Status, Tracking
+from scd_core.recipe import Recipe, Selection, from_toml, preset
+from scd_core.run_folder import (
+    Evaluation,
+    Result,
+    claim_folder,
+    model_path,
+    read_result,
+    sole_user,
+)
+from scd_core.tracking import RunInfo, Status, Tracking, TrackingError
 from scd_core.training import DivergedError, StepRecord, default_device, train, untrained_scores
 
 _LOG_EVERY = 10  # steps between loss values in MLflow
+_FORECAST_STEPS = 4
 _SAY_EVERY = 30.0  # seconds between lines where there is no terminal for a progress bar
 
 
@@ -53,7 +63,8 @@ class Command:
     preset: str = "scd-bert-paper"
     """Start from this preset; flags override it."""
     recipe: Path | None = None
-    """Start from this recipe file (TOML), e.g. a search's best.toml; flags override it."""
+    """Start from this recipe file (TOML), e.g. a search's best.toml, instead of a preset; flags
+    override it."""
     output: Path | None = None
     """Folder of the run. Default: below runs/, named by the run's identity."""
     test: bool = True
@@ -66,8 +77,9 @@ class Command:
 def run(arguments: Sequence[str]) -> int:
     """Parse flags and train. Returns the exit code."""
     name, file = cli.early_flags(arguments)
-    start = preset(name or Command.preset)
-    base = Command(settings=from_toml(file, start) if file else start)
+    if name and file:
+        raise ValueError("--preset and --recipe each give a whole recipe; leave one of them out")
+    base = Command(settings=from_toml(file) if file else preset(name or Command.preset))
     command = tyro.cli(Command, args=arguments, default=base, prog="python -m scd_core.train")
     tests = _tests(command.settings) if command.test else []
     inputs = prepare(command.settings)
@@ -77,21 +89,32 @@ def run(arguments: Sequence[str]) -> int:
         _print_forecast(inputs)
         return 0
     claim_folder(inputs, folder)
-    store = Tracking()
-    finished = read_result(folder)
-    recorded = {run.status for run in store.find("train", **{"scd.folder": str(folder)})}
-    if finished is not None and "FINISHED" in recorded:
-        console.print("This run is finished; nothing was trained again.")
-        _print_result(inputs, folder, finished, ())
-        return 0
-    return _train(inputs, folder, tests, store)
+    with sole_user(folder):
+        store = Tracking()
+        before = [
+            run
+            for run in store.find("train", **{"scd.folder": str(folder)})
+            if run.status == "FINISHED" and read_result(folder) is not None
+        ]
+        protocol = protocol_fingerprint(tests)
+        for run in before:
+            if not tests or run.tags.get("scd.protocol") == protocol:
+                _print_finished(inputs, folder, run)
+                return 0
+        return _train(inputs, folder, tests, store, before[0].run_id if before else None)
 
 
-def _train(inputs: Inputs, folder: Path, tests: Sequence[Pairs], store: Tracking) -> int:
+def _train(
+    inputs: Inputs, folder: Path, tests: Sequence[Pairs], store: Tracking, run_id: str | None
+) -> int:
+    """Train and test; ``run_id`` is of a run that lacks its test scores only."""
     provenance = collect()
-    tags = inputs.tags() | provenance.tags() | {"scd.folder": str(folder)}
-    name = f"{inputs.tags().get('scd.preset', inputs.recipe.model.name)} seed {inputs.recipe.seed}"
-    run_id = store.start("train", name, tags, inputs.recipe.symbols())
+    if run_id is not None:
+        store.reopen(run_id)
+    else:
+        tags = inputs.tags() | provenance.tags() | {"scd.folder": str(folder)}
+        name = f"{tags.get('scd.preset', inputs.recipe.model.name)} seed {inputs.recipe.seed}"
+        run_id = store.start("train", name, tags, inputs.recipe.symbols())
     store.inputs(
         run_id,
         [
@@ -121,21 +144,26 @@ def _train(inputs: Inputs, folder: Path, tests: Sequence[Pairs], store: Tracking
             model_path(folder), inputs, result.best.scores, result.best.step, scores, provenance
         )
         last = {"scd.best_step": str(result.best.step), "scd.undefined": " ".join(undefined)}
+        last["scd.reason"] = ""
         if tests:
             last["scd.protocol"] = protocol_fingerprint(tests)
         store.tag(run_id, last)
         status = "FINISHED"
         _print_result(inputs, folder, result, scores)
-        console.print(f"MLflow: run {run_id} in {store.address}")
+        console.print(f"MLflow: run {run_id} in {store.address}", soft_wrap=True, markup=False)
         return 0
     except DivergedError as error:
         reason = str(error)
         raise ValueError(reason) from error
+    except TrackingError as error:
+        kept = f"What was trained is kept in {folder}; the same command goes on from there"
+        raise ValueError(f"{error}. {kept}") from error
     except KeyboardInterrupt:
         status, reason = "KILLED", "interrupted"
         raise
     finally:
-        store.finish(run_id, status, {} if status == "FINISHED" else {"scd.reason": reason})
+        with contextlib.suppress(TrackingError):  # told already, or the run says RUNNING
+            store.finish(run_id, status, {} if status == "FINISHED" else {"scd.reason": reason})
 
 
 def _steps(inputs: Inputs, folder: Path, store: Tracking, run_id: str) -> bool:
@@ -143,8 +171,11 @@ def _steps(inputs: Inputs, folder: Path, store: Tracking, run_id: str) -> bool:
     before = untrained_scores(inputs)
     store.log(run_id, {f"untrained.{s.key}": s.value for s in before})
     console.print(f"untrained: {_line(before)}")
-    records = train(inputs, folder)
-    with cli.interruptible() as interrupted, cli.progress_bar() as bar:
+    with (
+        contextlib.closing(train(inputs, folder)) as records,  # saves, whatever ends the loop
+        cli.interruptible() as interrupted,
+        cli.progress_bar() as bar,
+    ):
         task = bar.add_task("training", total=inputs.total_steps)
         said = time.monotonic()
         for record in records:
@@ -161,7 +192,6 @@ def _steps(inputs: Inputs, folder: Path, store: Tracking, run_id: str) -> bool:
                 bar.console.print(f"step {record.step} of {record.total}")
                 said = time.monotonic()
             if interrupted() and record.step < record.total:
-                records.close()
                 return False
     return True
 
@@ -203,7 +233,7 @@ def _print_plan(inputs: Inputs, folder: Path, tests: Sequence[Pairs]) -> None:
         "test": ", ".join(p.name for p in tests) or "none",
         "folder": str(folder),
     }.items():
-        table.add_row(f"[bold]{key}[/]", value)
+        table.add_row(f"[bold]{key}[/]", escape(value))
     console.print(table)
 
 
@@ -212,14 +242,19 @@ def _print_forecast(inputs: Inputs) -> None:
     started = time.monotonic()
     scores = untrained_scores(inputs)
     evaluation = time.monotonic() - started
-    with tempfile.TemporaryDirectory() as scratch:
-        records = train(inputs, Path(scratch))
-        times = []
-        for record in itertools.islice(records, 4):
-            del record
-            times.append(time.monotonic())
-        size = _state_bytes(inputs)
-    step = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else float("nan")
+    rare = dataclasses.replace(inputs.recipe, selection=Selection(every=10**9))
+    scratch_inputs = dataclasses.replace(inputs, recipe=rare)
+    times = []
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        contextlib.closing(train(scratch_inputs, Path(scratch))) as records,
+    ):
+        for record in records:
+            times += [time.monotonic()] if isinstance(record, StepRecord) else []
+            if len(times) == _FORECAST_STEPS:
+                break
+    step = (times[-1] - times[0]) / max(1, len(times) - 1)
+    size = _state_bytes(inputs)
     evaluations = -(-inputs.total_steps // inputs.recipe.selection.every)
     hours = (inputs.total_steps * step + evaluations * evaluation) / 3600
     console.print(f"untrained: {_line(scores)}")
@@ -250,7 +285,18 @@ def _print_result(inputs: Inputs, folder: Path, result: Result, scores: Sequence
             f"test, of that best model: {_line(scores)}  "
             f"average {'undefined' if mean is None else f'{mean:.2f}'}"
         )
-    console.print(f"model: {model_path(folder)}", soft_wrap=True)
+    console.print(f"model: {model_path(folder)}", soft_wrap=True, markup=False)
+
+
+def _print_finished(inputs: Inputs, folder: Path, run: RunInfo) -> None:
+    console.print("This run is finished; nothing was trained again.")
+    result = read_result(folder)
+    if result is not None:
+        _print_result(inputs, folder, result, ())
+    test = [f"{k} {v:.2f}" for k, v in sorted(run.metrics.items()) if k.startswith("test.")]
+    if test:
+        console.print(f"test, of that best model: {'  '.join(test)}")
+    console.print(f"MLflow: run {run.run_id}")
 
 
 def _line(scores: Sequence[Score]) -> str:

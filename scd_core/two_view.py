@@ -98,8 +98,8 @@ def set_rates(backbone: PreTrainedModel, r_a: float, r_b: float) -> None:
 
     Raises:
         UnplacedDropoutError: some dropout cannot be accounted for, named in the message: a dropout
-            module of another kind, a rate kept as a number, or randomness that is left in
-            training mode with both rates at 0.
+            module of another kind, a rate kept as a number, or views that turn out mixed in a
+            trial pass.
     """
     _refuse_unplaced(backbone)
     for parent in list(backbone.modules()):
@@ -107,10 +107,8 @@ def set_rates(backbone: PreTrainedModel, r_a: float, r_b: float) -> None:
             if isinstance(child, nn.Dropout | TwoViewDropout):
                 setattr(parent, name, TwoViewDropout(0.0, 0.0).train(child.training))
     backbone.set_attn_implementation(ATTENTION)
-    _refuse_randomness(backbone)
-    for module in backbone.modules():
-        if isinstance(module, TwoViewDropout):
-            module.rates = (r_a, r_b)
+    _refuse_mixed_views(backbone)
+    _assign(backbone, r_a, r_b)
 
 
 def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,26 +142,42 @@ def _refuse_unplaced(backbone: PreTrainedModel) -> None:
         )
 
 
-def _refuse_randomness(backbone: PreTrainedModel) -> None:
-    """With both rates at 0, training mode must compute what evaluation mode computes."""
+def _refuse_mixed_views(backbone: PreTrainedModel) -> None:
+    """A view without dropout must be what evaluation computes, and the other must not."""
     ids = torch.randint(
         backbone.config.vocab_size, (4, 8), generator=torch.Generator().manual_seed(0)
-    ).to(backbone.device)
+    )
+    ids = ids.repeat(2, 1).to(backbone.device)
+
+    def states(train: bool) -> tuple[Tensor, Tensor]:
+        mask = torch.ones_like(ids)
+        return _halves(backbone.train(train)(ids, attention_mask=mask).last_hidden_state)
+
     was_training = backbone.training
     try:
         with torch.no_grad(), torch.random.fork_rng():
-            outputs = [
-                backbone.train(mode)(ids, attention_mask=torch.ones_like(ids)).last_hidden_state
-                for mode in (False, True, True)
-            ]
-    except ValueError as error:  # stock code that met the impossible rate of TwoViewDropout
+            expected = states(train=False)
+            apart = True
+            for rates in ((0.0, 0.5), (0.5, 0.0)):
+                _assign(backbone, *rates)
+                for rate, found, stock in zip(rates, states(train=True), expected, strict=True):
+                    apart &= torch.allclose(found, stock, atol=1e-5) == (rate == 0)
+    except (ValueError, TypeError, IndexError) as error:  # e.g. it met the impossible rate
         raise UnplacedDropoutError(
-            f"{type(backbone).__name__} applies a dropout of its own: {error}"
+            f"{type(backbone).__name__} applies a dropout of its own, or takes other inputs than "
+            f"BERT: {error}; use a BERT or RoBERTa encoder"
         ) from error
     finally:
         backbone.train(was_training)
-    if not all(torch.allclose(outputs[0], other, atol=1e-5) for other in outputs[1:]):
+    if not apart:
         raise UnplacedDropoutError(
-            f"{type(backbone).__name__} is still random in training mode with both rates at 0, "
-            "so it has a dropout that cannot be found; use a BERT or RoBERTa encoder"
+            f"{type(backbone).__name__} does not keep two views apart: with one rate at 0, that "
+            "view is still random or the other is not, so it has a dropout that cannot be found "
+            "or one over other axes; use a BERT or RoBERTa encoder"
         )
+
+
+def _assign(backbone: PreTrainedModel, r_a: float, r_b: float) -> None:
+    for module in backbone.modules():
+        if isinstance(module, TwoViewDropout):
+            module.rates = (r_a, r_b)

@@ -10,11 +10,13 @@ from typing import Annotated
 
 import torch
 import tyro
+from rich.markup import escape
 from rich.table import Table
 
 from scd_core import cli
 from scd_core.cli import console
 from scd_core.inputs import Inputs, prepare
+from scd_core.models import BUNDLED, PINNED
 from scd_core.provenance import collect
 from scd_core.recipe import Recipe, from_toml, preset, preset_names
 from scd_core.tracking import Tracking
@@ -26,6 +28,7 @@ from search.plan import Plan, cpu_count, free_bytes, share_out
 from search.runner import run_search
 from search.space import COARSE, QUICK, Space
 
+_KEYWORDS = {"documentation", "sample", "sts", "wiki1m"}  # of --corpus and --dev, not files
 _RECIPES = {"paper": "scd-bert-paper"}  # every other preset has its recipe's name
 
 
@@ -45,7 +48,7 @@ class Command:
     """"paper" (the whole coarse grid for SCD-BERT), "quick" (part of it, in minutes on two CPU
     cores), or any recipe preset with the whole grid. Default: paper with a GPU, else quick."""
     recipe: Path | None = None
-    """Start from this recipe file (TOML) over the preset; flags override it."""
+    """This recipe file (TOML) instead of the preset's recipe; flags override it."""
     name: str | None = None
     """Of the search. Default: made of the preset and a hash of recipe, grid and data."""
     concurrent: int | None = None
@@ -102,8 +105,7 @@ def _parse(arguments: Sequence[str]) -> Command:
         report.say(console, f"preset {name}, as asked")
     else:
         raise ValueError(f"preset {name!r} does not exist; choose one of {known}")
-    base = preset(_RECIPES.get(name, name))
-    base = from_toml(file, base) if file else base
+    base = from_toml(file) if file else preset(_RECIPES.get(name, name))
     default = Command(name, space=QUICK if name == "quick" else COARSE, settings=base)
     command = tyro.cli(
         Command, args=arguments, default=default, prog="python -m search.coarse_grid"
@@ -125,12 +127,16 @@ def _absolute(recipe: Recipe) -> Recipe:
     """The recipe with its own files by their absolute place, for workers and for best.toml."""
     data = recipe.data
     places = {
-        field: str(Path(value).resolve())
+        field: str(Path(value).expanduser().resolve())
         for field, value in (("corpus", data.corpus), ("dev", data.dev))
-        if Path(value).is_file()
+        if value not in _KEYWORDS and Path(value).expanduser().is_file()
     }
-    folder = data.data_dir.resolve() if data.data_dir else None
-    return dataclasses.replace(recipe, data=dataclasses.replace(data, data_dir=folder, **places))
+    folder = data.data_dir.expanduser().resolve() if data.data_dir else None
+    data = dataclasses.replace(data, data_dir=folder, **places)
+    model = recipe.model
+    if model.name not in {BUNDLED, *PINNED} and Path(model.name).expanduser().is_dir():
+        model = dataclasses.replace(model, name=str(Path(model.name).expanduser().resolve()))
+    return dataclasses.replace(recipe, model=model, data=data)
 
 
 def _plan(command: Command, inputs: Inputs) -> Plan:
@@ -190,7 +196,7 @@ def _print_plan(plan: Plan, inputs: Inputs, finished: int) -> None:
         "at a time": f"{share.concurrent} trials of {each}",
         "folder": str(plan.folder),
     }.items():
-        view.add_row(f"[bold]{key}[/]", value)
+        view.add_row(f"[bold]{key}[/]", escape(value))
     console.print(view, highlight=False)
 
 

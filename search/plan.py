@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -71,6 +72,14 @@ class Plan:
     """The data sets that every trial reads."""
     command: str = ""
     """The command that runs and resumes it."""
+
+    def __post_init__(self) -> None:
+        name = self.chosen_name
+        if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise ValueError(
+                f"--name {name!r} is not possible: use letters, digits, '.', '_' and '-', it names "
+                "a folder"
+            )
 
     @property
     def name(self) -> str:

@@ -104,6 +104,9 @@ def print_report(
     if best is None:
         say(console, "no valid trial: no point of the grid has a defined dev score")
     else:
+        before = untrained.get(plan.metric)
+        if before is not None and valid[0].score is not None and valid[0].score <= before:
+            say(console, "no point of this grid is better than the untrained encoder")
         say(console, f"best recipe: {best}\n  python -m scd_core.train --recipe {best}")
         model = model_path(plan.folder_of(valid[0].trial))
         if model.is_dir():

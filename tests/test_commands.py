@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +17,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from scd_core import train
+from scd_core import evaluate, train
 from scd_core.data import DataError
-from scd_core.tracking import Tracking
+from scd_core.recipe import Recipe
+from scd_core.run_folder import sole_user
+from scd_core.tracking import Status, Tracking, TrackingError
 from scd_core.training import DivergedError, StepRecord
 from search import coarse_grid
 from tests.test_training import texts  # noqa: F401  (a fixture)
@@ -201,23 +204,110 @@ def test_a_stopped_run_goes_on_from_the_same_command(
     assert resumed.status == "FINISHED"
 
 
-def test_a_run_stopped_before_its_test_scores_gets_them(
+@pytest.mark.parametrize("status", ["FINISHED", "KILLED"])
+def test_a_run_that_lacks_its_test_scores_gets_them(
     tmp_path: Path,
     tiny_models: dict[str, Path],
     texts: Path,  # noqa: F811
+    status: Status,
 ) -> None:
-    """Trained to the end, but MLflow never heard so: the same command only finishes the books."""
+    """Trained to the end without test, or stopped before it: the command adds only the test."""
     own = flags(tiny_models["bert"], texts, tmp_path / "run")
     own[own.index("--dev") + 1] = "sample"
     assert train.run([*own, "--no-test"]) == 0
     store = Tracking()
     (info,) = store.find("train")
     assert not any(name.startswith("test.") for name in info.metrics)
-    store.finish(info.run_id, "KILLED")
+    store.finish(info.run_id, status)
     assert train.run(own) == 0
     (info,) = store.find("train")
     assert info.status == "FINISHED"
     assert {"test.sample.spearman_all", "test.average"} <= info.metrics.keys()
+    assert train.run(own) == 0
+    assert len(store.find("train")) == 1
+
+
+def test_a_folder_that_is_not_a_runs_is_left_alone(
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+) -> None:
+    mine = tmp_path / "mine" / "model" / "thesis.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("years of work")
+    with pytest.raises(ValueError, match="holds files that are not a run's"):
+        train.run(flags(tiny_models["bert"], texts, tmp_path / "mine"))
+    assert mine.read_text() == "years of work"
+    shutil.copytree(tiny_models["bert"], tmp_path / "run" / "model")
+    with pytest.raises(ValueError, match="holds the encoder"):
+        train.run(flags(tmp_path / "run" / "model", texts, tmp_path / "run"))
+    with pytest.raises(ValueError, match="is a file"):
+        train.run(flags(tiny_models["bert"], texts, mine))
+
+
+def test_two_processes_do_not_share_a_folder(
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+) -> None:
+    own = flags(tiny_models["bert"], texts, tmp_path / "run")
+    with sole_user(tmp_path / "run"), pytest.raises(ValueError, match="another process"):
+        train.run(own)
+    assert train.run(own) == 0
+
+
+def test_a_failing_store_loses_no_training(
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = flags(tiny_models["bert"], texts, tmp_path / "run")
+    log = Tracking.log
+
+    def fails_at_ten(store: Tracking, run_id: str, metrics: object, step: int = 0) -> None:
+        if step == 10:
+            raise TrackingError("the disk is full")
+        log(store, run_id, metrics, step)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tracking, "log", fails_at_ten)
+        with pytest.raises(ValueError, match="the same command goes on from there"):
+            train.run(own)
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000010"]
+    assert train.run(own) == 0
+    (info,) = Tracking().find("train")
+    assert info.status == "FINISHED"
+
+
+def test_a_dry_run_leaves_nothing(
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    own = flags(tiny_models["bert"], texts, tmp_path / "run")
+    assert train.run([*own, "--dry-run"]) == 0
+    assert "s a step" in capsys.readouterr().out
+    assert not list((tmp_path / "scratch").iterdir())
+    assert not (tmp_path / "run").exists()
+
+
+def test_preset_and_recipe_file_exclude_each_other(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text(Recipe().to_toml())
+    with pytest.raises(ValueError, match="leave one of them out"):
+        train.run(["--preset", "quick", "--recipe", str(tmp_path / "r.toml")])
+
+
+@pytest.mark.parametrize(
+    "flag", [("--batch-size", "0"), ("--max-length", "-5"), ("--json", "/no/such/folder/a.json")]
+)
+def test_evaluate_refuses_impossible_flags_first(flag: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match=flag[0]):
+        evaluate.run(["bundled", "--tasks", "sample", *flag])
 
 
 @pytest.mark.parametrize("command", [train.run, coarse_grid.run])

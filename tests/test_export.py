@@ -85,6 +85,18 @@ def test_pooling_is_read_from_either_layout(
     assert saved_pooling(tmp_path) == expected
 
 
+def test_modules_that_are_not_computed_are_refused_by_name(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    save_encoder(SentenceEncoder(tiny_model, "mean"), tmp_path / "model")
+    path = tmp_path / "model" / "modules.json"
+    modules = json.loads(path.read_text(encoding="utf-8"))
+    kind = "sentence_transformers.models.Dense"
+    path.write_text(json.dumps([*modules, {"idx": 2, "name": "2", "path": "2", "type": kind}]))
+    with pytest.raises(ValueError, match="Dense"):
+        saved_pooling(tmp_path / "model")
+
+
 def test_unknown_pooling_is_refused_and_none_is_none(tmp_path: Path) -> None:
     assert saved_pooling(tmp_path) is None
     (tmp_path / "1_Pooling").mkdir()

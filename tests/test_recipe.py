@@ -57,6 +57,21 @@ def test_toml_round_trip(name: str, tmp_path: Path) -> None:
     assert preset_of(again) == name
 
 
+def test_a_preset_is_told_by_model_and_data_too() -> None:
+    recipe = Recipe()
+    assert preset_of(dataclasses.replace(recipe, seed=5)) == "scd-bert-paper"
+    other = dataclasses.replace(recipe.data, corpus="mine.txt")
+    assert preset_of(dataclasses.replace(recipe, data=other)) is None
+    assert preset_of(dataclasses.replace(recipe, model=Model(revision="other"))) is None
+
+
+def test_paths_of_any_script_survive_toml(tmp_path: Path) -> None:
+    data = dataclasses.replace(Recipe().data, corpus='d"a\\t/\u4f60\U0001f600.txt')
+    path = tmp_path / "recipe.toml"
+    path.write_text(dataclasses.replace(Recipe(), data=data).to_toml(), encoding="utf-8")
+    assert from_toml(path).data.corpus == data.corpus
+
+
 def test_equal_floats_are_one_identity() -> None:
     recipe = Recipe(views=Views(0.1, 0.1 + 0.2))
     assert recipe.views.r_b != 0.3
@@ -141,6 +156,9 @@ def test_wrong_files_are_refused_by_name(text: str, problem: str, tmp_path: Path
         (lambda: Objective(alpha=0, self_weight=0), "objective.alpha"),
         (lambda: Optim(batch_size=1), "optim.batch_size"),
         (lambda: Optim(lr=0), "optim.lr"),
+        (lambda: Optim(lr=float("inf")), "optim.lr"),
+        (lambda: Optim(weight_decay=-1), "optim.weight_decay"),
+        (lambda: Objective(self_weight=float("nan")), "objective.self_weight"),
         (lambda: Selection(every=0), "selection.every"),
         (lambda: Recipe().optim.total_steps(191), "optim.batch_size"),
         (lambda: Recipe(seed=-1), "seed"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from scd_core.inputs import DataInput
-from scd_core.tracking import Tracking
+from scd_core.tracking import Tracking, TrackingError
 
 TAGS = {"scd.identity": "abc-s0-12345678", "scd.method": "scd"}
 
@@ -132,7 +133,29 @@ def test_a_nan_is_never_written_as_zero() -> None:
     assert math.isnan(store.get(run).metrics.get("c", math.nan))
 
 
+def test_a_dead_server_is_one_error_within_seconds() -> None:
+    started = time.monotonic()
+    with pytest.raises(TrackingError, match="no MLflow server answers") as error:
+        Tracking("http://me:secret@127.0.0.1:9/x")
+    assert time.monotonic() - started < 10
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("uri", ["/some/path", "foo://x", "sqlite:///{home}/text.db"])
+def test_what_is_no_store_is_one_error(uri: str, own_home: Path) -> None:
+    own_home.mkdir()
+    (own_home / "text.db").write_text("no database")
+    with pytest.raises(TrackingError):
+        Tracking(uri.format(home=own_home))
+
+
+def test_an_unknown_run_is_one_error() -> None:
+    with pytest.raises(TrackingError, match="0123456789abcdef"):
+        Tracking().get("0123456789abcdef0123456789abcdef")
+
+
 def test_the_address_shows_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scd_core.tracking.MlflowClient", lambda uri: None)
+    monkeypatch.setattr("scd_core.tracking._require_server", lambda host, port: None)
     assert Tracking("http://me:secret@127.0.0.1:5000/x").address == "http://127.0.0.1:5000/x"
     assert Tracking("http://127.0.0.1:5000").address == "http://127.0.0.1:5000"

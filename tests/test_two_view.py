@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, DistilBertModel
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    XLNetConfig,
+    XLNetModel,
+)
 
 from scd_core.encoder import SentenceEncoder
 from scd_core.two_view import TwoViewDropout, UnplacedDropoutError, set_rates
@@ -183,8 +191,15 @@ def test_hidden_randomness_is_refused() -> None:
 
     model = bert()
     model.encoder.layer[0].output.LayerNorm = Noise()
-    with pytest.raises(UnplacedDropoutError, match="still random"):
+    with pytest.raises(UnplacedDropoutError, match="two views apart"):
         set_rates(model, 0.1, 0.2)
+
+
+def test_dropout_over_another_axis_is_refused() -> None:
+    """XLNet's tensors are (seq, batch, ...): halves of their rows are not the views."""
+    config = XLNetConfig(vocab_size=64, d_model=32, n_layer=2, n_head=4, d_inner=64)
+    with pytest.raises(UnplacedDropoutError, match="XLNetModel"):
+        set_rates(XLNetModel(config), 0.1, 0.2)
 
 
 def test_gradient_checkpointing_is_refused() -> None:
