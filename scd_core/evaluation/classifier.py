@@ -18,9 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_CACHE_BYTES = 850_000
-"""Rows of one step of all folds trained together. They are read twice after they are gathered, so
-they have to stay in a core's second-level cache, which is 1 MB or more on current servers."""
+_CACHE_BYTES = 1_200_000
+"""What one step of all fits trained together may touch. It is read several times over, so it has to
+stay in a core's second-level cache, which is 1 MB or more on current servers."""
+_STATE = 4
+"""Arrays of the weights' shape: they, their gradient and Adam's two moments."""
 _FLOATS_A_LINE = 16
 """A row starts on a cache line of its own."""
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
@@ -104,8 +106,7 @@ def fit_all(
     padded = _with_bias(features)
     targets = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64))
     first = _first_weights(features.shape[1], classes, padded.shape[1], seed)
-    folds = max(1, _CACHE_BYTES // (schedule.batch * padded.shape[1] * padded.element_size()))
-    chunks = list(_alike(fits, folds))
+    chunks = list(_alike(fits, schedule.batch, classes, padded.shape[1] * padded.element_size()))
 
     def train(chunk: list[int]) -> list[Fitted]:
         chosen = [fits[i] for i in chunk]
@@ -143,12 +144,16 @@ def _first_weights(width: int, classes: int, padded: int, seed: int) -> Tensor:
     return weights
 
 
-def _alike(fits: Sequence[Fit], at_most: int) -> Iterator[list[int]]:
-    """Places of fits that draw the same batches and can be one tensor, ``at_most`` at a time."""
+def _alike(fits: Sequence[Fit], batch: int, classes: int, row: int) -> Iterator[list[int]]:
+    """Places of fits that draw the same batches, as many at a time as the cache holds.
+
+    ``row`` is the bytes of a row of features or weights.
+    """
     groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for i, fit in enumerate(fits):
         groups[len(fit.train), fit.drawn, len(fit.strengths)].append(i)
-    for places in groups.values():
+    for (_, _, strengths), places in groups.items():
+        at_most = max(1, _CACHE_BYTES // ((batch + _STATE * classes * strengths) * row))
         for start in range(0, len(places), at_most):
             yield places[start : start + at_most]
 
@@ -190,7 +195,8 @@ def _train(
             order = rows[:, torch.from_numpy(draw.permutation(rows.shape[1]))]
             for chosen in order.split(schedule.batch, dim=1):  # (fits, batch)
                 x = features.index_select(0, chosen.reshape(-1)).view(*chosen.shape, -1)
-                adam.step(_gradient(x, targets[chosen], adam.weights))
+                _add_gradient(adam.decay(), x, targets[chosen], adam.weights)
+                adam.step()
         for i, weights in zip(active, adam.weights, strict=True):
             best[i].look(weights, features, targets)
         going = [place for place, i in enumerate(active) if best[i].going.any()]
@@ -202,10 +208,11 @@ def _train(
     return [(one.weights.numpy(), one.accuracy) for one in best]
 
 
-def _gradient(x: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Of the mean cross-entropy by ``weights`` (fits, strengths, classes, padded).
+def _add_gradient(total: Tensor, x: Tensor, targets: Tensor, weights: Tensor) -> None:
+    """Add to ``total`` the gradient of the mean cross-entropy by ``weights``.
 
-    ``x`` is (fits, batch, padded) and ``targets`` (fits, batch).
+    Both are (fits, strengths, classes, padded), ``x`` is (fits, batch, padded) and ``targets``
+    (fits, batch).
     """
     fits, strengths, classes, padded = weights.shape
     batch, across = x.shape[1], x.transpose(1, 2)
@@ -214,42 +221,47 @@ def _gradient(x: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         # products, and these are what takes the time.
         logits = torch.bmm(weights[:, :, 1] - weights[:, :, 0], across)  # (fits, strengths, batch)
         errors = logits.sigmoid_().sub_(targets.unsqueeze(1)).div_(batch)
-        ones = torch.bmm(errors, x)
-        return torch.stack([-ones, ones], dim=2)
+        of_one = torch.bmm(errors, x)
+        total[:, :, 0].sub_(of_one)
+        total[:, :, 1].add_(of_one)
+        return
     logits = torch.bmm(weights.view(fits, -1, padded), across)  # (fits, strengths * classes, batch)
     errors = logits.view(fits, strengths, classes, batch).softmax(dim=2)
     right = torch.zeros(fits, classes, batch).scatter_(1, targets.unsqueeze(1), 1.0)
     errors.sub_(right.unsqueeze(1)).div_(batch)
-    return torch.bmm(errors.view(fits, -1, batch), x).view_as(weights)
+    total.view(fits, -1, padded).baddbmm_(errors.view(fits, -1, batch), x)
 
 
 class _Adam:
     """Adam with coupled weight decay, over (fits, strengths, classes, padded) in lockstep."""
 
     def __init__(self, first: Tensor, strengths: Sequence[Sequence[float]], lr: float) -> None:
-        self.decay = torch.tensor(strengths, dtype=torch.float32)[:, :, None, None]
-        shape = (*self.decay.shape[:2], *first.shape)
+        self.strengths = torch.tensor(strengths, dtype=torch.float32)[:, :, None, None]
+        shape = (*self.strengths.shape[:2], *first.shape)
         self.weights = first.expand(shape).contiguous()
+        self.gradient = torch.empty(shape)
         self.mean = torch.zeros(shape)
         self.square = torch.zeros(shape)
-        self.scratch = torch.empty(shape)
         self.lr, self.steps = lr, 0
 
-    def step(self, gradient: Tensor) -> None:
-        """Change the weights; the gradient is used up."""
+    def decay(self) -> Tensor:
+        """Start a step: the part of the gradient that the L2 term has, to add the rest to."""
+        return torch.mul(self.weights, self.strengths, out=self.gradient)
+
+    def step(self) -> None:
+        """Change the weights by the gradient, which is used up."""
         self.steps += 1
-        gradient.addcmul_(self.weights, self.decay)
-        self.mean.lerp_(gradient, 1 - _BETA_1)
-        self.square.mul_(_BETA_2).addcmul_(gradient, gradient, value=1 - _BETA_2)
-        # The corrections of both moments are moved into the step's size and epsilon.
+        self.mean.lerp_(self.gradient, 1 - _BETA_1)
+        self.square.mul_(_BETA_2).addcmul_(self.gradient, self.gradient, value=1 - _BETA_2)
+        # The corrections of both moments are moved into epsilon and the step's size.
         root = (1 - _BETA_2**self.steps) ** 0.5
-        torch.sqrt(self.square, out=self.scratch).add_(_EPSILON * root)
+        scale = torch.sqrt(self.square, out=self.gradient).add_(_EPSILON * root)
         size = self.lr * root / (1 - _BETA_1**self.steps)
-        self.weights.addcdiv_(self.mean, self.scratch, value=-size)
+        self.weights.addcdiv_(self.mean, scale, value=-size)
 
     def keep(self, fits: list[int]) -> None:
         """Go on with these fits only."""
-        for name in ("decay", "weights", "mean", "square", "scratch"):
+        for name in ("strengths", "weights", "gradient", "mean", "square"):
             setattr(self, name, getattr(self, name)[fits])
 
 
@@ -268,7 +280,7 @@ class _Best:
     @property
     def accuracy(self) -> np.ndarray:
         """(strengths,) share of dev rows that are right."""
-        return self.right / len(self.dev)
+        return self.right / max(1, len(self.dev))
 
     def look(self, weights: Tensor, features: Tensor, targets: Tensor) -> None:
         """Keep what is better on dev; a classifier ends with the miss after ``tenacity`` others."""
