@@ -20,6 +20,8 @@ from transformers import (
 )
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+# Tiny tensors gain nothing from threads, and on a busy machine threads wait for each other.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
