@@ -41,11 +41,6 @@ class Result:
     best: Evaluation | None
     final: Evaluation
 
-    @property
-    def final_scores(self) -> dict[str, float | None]:
-        """Scores of the last step by metric name, which are not those of the model kept."""
-        return self.final.metrics()
-
 
 def model_path(folder: Path) -> Path:
     """Where the selected encoder of a run lies."""
