@@ -10,17 +10,16 @@ of a fold even share the rows. So a step of many classifiers is one batched prod
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-_CACHE_BYTES = 1_200_000
-"""What one step of all fits trained together may touch. It is read several times over, so it has to
-stay in a core's second-level cache, which is 1 MB or more on current servers."""
+_CACHE_BYTES = 4_000_000
+"""What one step of all fits trained together may touch. With less, the fixed cost of torch's
+operations shows; with more, the rows have left the cache when they are read the second time."""
 _STATE = 4
 """Arrays of the weights' shape: they, their gradient and Adam's two moments."""
 _FLOATS_A_LINE = 16
@@ -91,8 +90,8 @@ def fit_all(
 
     Each classifier is what it would be if it were trained alone after seeding NumPy and torch with
     ``seed``: first weights, batches, early stopping and the weights kept are its own. Sums are
-    taken in another order, so weights agree to float32, not to the bit. Runs on the CPU, in as
-    many threads as torch is set to; the result does not depend on their number.
+    taken in another order, so weights agree to float32, not to the bit. Runs on the CPU; a second
+    thread helps little.
 
     Args:
         features: (rows, features) float32.
@@ -106,17 +105,12 @@ def fit_all(
     padded = _with_bias(features)
     targets = torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64))
     first = _first_weights(features.shape[1], classes, padded.shape[1], seed)
-    chunks = list(_alike(fits, schedule.batch, classes, padded.shape[1] * padded.element_size()))
-
-    def train(chunk: list[int]) -> list[Fitted]:
-        chosen = [fits[i] for i in chunk]
-        trained = _train(padded, targets, first, chosen, seed, schedule)
-        width = features.shape[1] + 1
-        return [Fitted(weights[..., :width], accuracy) for weights, accuracy in trained]
-
-    results = dict[int, Fitted]()
-    for chunk, fitted in zip(chunks, _in_threads(train, chunks), strict=True):
-        results |= dict(zip(chunk, fitted, strict=True))
+    width, row = features.shape[1] + 1, padded.shape[1] * padded.element_size()
+    results: dict[int, Fitted] = {}
+    for places in _alike(fits, schedule.batch, classes, row):
+        trained = _train(padded, targets, first, [fits[i] for i in places], seed, schedule)
+        for i, (weights, accuracy) in zip(places, trained, strict=True):
+            results[i] = Fitted(weights[..., :width], accuracy)
     return [results[i] for i in range(len(fits))]
 
 
@@ -153,25 +147,9 @@ def _alike(fits: Sequence[Fit], batch: int, classes: int, row: int) -> Iterator[
     for i, fit in enumerate(fits):
         groups[len(fit.train), fit.drawn, len(fit.strengths)].append(i)
     for (_, _, strengths), places in groups.items():
-        at_most = max(1, _CACHE_BYTES // ((batch + _STATE * classes * strengths) * row))
-        for start in range(0, len(places), at_most):
-            yield places[start : start + at_most]
-
-
-def _in_threads(
-    train: Callable[[list[int]], list[Fitted]], chunks: Sequence[list[int]]
-) -> list[list[Fitted]]:
-    """``train`` of every chunk, a chunk a thread: its steps are too small to be divided."""
-    threads = torch.get_num_threads()
-    if threads == 1 or len(chunks) == 1:
-        return [train(chunk) for chunk in chunks]
-    torch.set_num_threads(1)
-    try:
-        # The number of threads is the calling thread's own in some builds of torch.
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(train, chunks))
-    finally:
-        torch.set_num_threads(threads)
+        size = max(1, _CACHE_BYTES // ((batch + _STATE * classes * strengths) * row))
+        for start in range(0, len(places), size):
+            yield places[start : start + size]
 
 
 def _train(
@@ -238,7 +216,8 @@ class _Adam:
     def __init__(self, first: Tensor, strengths: Sequence[Sequence[float]], lr: float) -> None:
         self.strengths = torch.tensor(strengths, dtype=torch.float32)[:, :, None, None]
         shape = (*self.strengths.shape[:2], *first.shape)
-        self.weights = first.expand(shape).contiguous()
+        # ``contiguous`` would not copy for a single classifier, and ``first`` is every other's too.
+        self.weights = first.expand(shape).clone(memory_format=torch.contiguous_format)
         self.gradient = torch.empty(shape)
         self.mean = torch.zeros(shape)
         self.square = torch.zeros(shape)

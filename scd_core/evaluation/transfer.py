@@ -88,8 +88,7 @@ def score_transfer(
 ) -> TransferScore:
     """Score one task. ``encode`` is called once, with the task's distinct sentences.
 
-    For what the seed decides, see ``protocols.run``. Runs on the CPU, in as many threads as torch
-    is set to; their number does not change the score.
+    For what the seed decides, see ``protocols.run``. Runs on the CPU.
 
     Raises:
         ValueError: no such protocol, or ``encode`` returned something else than a row a sentence.
