@@ -57,9 +57,9 @@ def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
 
 
 def senteval_dir(data_dir: Path | None) -> Path:
-    """The absolute folder that holds ``STS/`` and ``SICK/`` in the layout of the SentEval toolkit.
+    """The absolute folder that holds ``STS/``, ``MR/`` ... in the layout of the SentEval toolkit.
 
-    It is ``data_dir/senteval`` (or ``data_dir`` itself where that holds ``STS/``); with no
+    It is ``data_dir/senteval`` (or ``data_dir`` itself where there is no such folder); with no
     ``data_dir``, the same of ``$SCD_DATA_DIR``; with neither, the Hub's copy, unpacked once into
     the cache. That the files are there and complete is not checked here: see ``require_files``.
 
@@ -118,7 +118,7 @@ def _layout(folder: Path, setting: str) -> Path:
     folder = folder.expanduser().resolve()
     if not folder.is_dir():
         raise DataError(f"{setting}: the folder {folder} does not exist. {HOW_TO_GET}")
-    return folder if (folder / "STS").is_dir() else folder / "senteval"
+    return folder / "senteval" if (folder / "senteval").is_dir() else folder
 
 
 def _from_hub() -> Path:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ LOCK = "lock"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Dev scores after ``step`` of ``total`` steps, and whether they are the best so far."""
+    """Dev scores after ``step`` of ``total`` steps, and whether they are the best so far.
+
+    ``geometry`` is that of the first dev set's vectors, by tracked name; it selects nothing.
+    """
 
     step: int
     total: int
@@ -28,10 +31,11 @@ class Evaluation:
     selected: float | None
     """The score that chooses the checkpoint; None where it is undefined, which is never best."""
     best: bool
+    geometry: dict[str, float | None] = field(default_factory=dict)
 
     def metrics(self) -> dict[str, float | None]:
-        """Scores by their metric name."""
-        return {score.key: score.value for score in self.scores}
+        """Scores and geometry by their metric name."""
+        return {score.key: score.value for score in self.scores} | self.geometry
 
 
 @dataclass(frozen=True)

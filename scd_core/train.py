@@ -138,7 +138,8 @@ def _train(
         store.log(run_id, {s.key: s.value for s in scores}, result.best.step)
         if scores:
             store.log(run_id, {"test.average": average(scores)}, result.best.step)
-        store.log(run_id, {f"best.{s.key}": s.value for s in result.best.scores}, result.best.step)
+        best = {f"best.{name}": value for name, value in result.best.metrics().items()}
+        store.log(run_id, best, result.best.step)
         undefined = [s.key for s in (*result.best.scores, *scores) if s.value is None]
         write_card(
             model_path(folder), inputs, result.best.scores, result.best.step, scores, provenance

@@ -19,7 +19,9 @@ import torch
 from scd_core.checkpoint import read_checkpoint, remove_checkpoints, write_checkpoint
 from scd_core.corpus import batch_indices, tokenise
 from scd_core.encoder import SentenceEncoder
+from scd_core.evaluation import geometry
 from scd_core.evaluation.sts import Score, score_all
+from scd_core.evaluation.vectors import encode_once
 from scd_core.export import save_encoder
 from scd_core.inputs import Inputs
 from scd_core.objectives import Terms, scd
@@ -159,11 +161,14 @@ def untrained_scores(inputs: Inputs, device: torch.device | None = None) -> tupl
 def _evaluate(
     inputs: Inputs, encoder: SentenceEncoder, step: int, best: Evaluation | None
 ) -> Evaluation:
-    scores = tuple(score_all(inputs.dev, encoder.encode))
+    texts = (text for pairs in inputs.dev for text in [*pairs.first, *pairs.second])
+    encode = encode_once(texts, encoder.encode)
+    scores = tuple(score_all(inputs.dev, encode))
+    shape = geometry.measure(inputs.dev[0], encode).metrics(inputs.dev[0].split)
     selected = next(s.value for s in scores if s.key == inputs.selection_key)
     previous = -math.inf if best is None or best.selected is None else best.selected
     improved = selected is not None and selected > previous
-    return Evaluation(step, inputs.total_steps, scores, selected, improved)
+    return Evaluation(step, inputs.total_steps, scores, selected, improved, shape)
 
 
 def _seed(seed: int, stream: int, step: int) -> None:

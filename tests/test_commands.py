@@ -140,14 +140,15 @@ def test_evaluating_the_saved_model_gives_the_same_number(
     for model in (str(output / "model"), info.run_id):
         assert evaluate(model).returncode == 0
         report = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
-        assert report["average"] == pytest.approx(expected, abs=0.01)
+        assert report["scores"][0]["value"] == pytest.approx(expected, abs=0.01)
         assert report["pooling"] == "cls"
     mean = evaluate(str(output / "model"), "--pooling", "mean", "--track")
     assert mean.returncode == 0, mean.stderr
     report = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
     assert report["pooling"] == "mean"
-    assert report["average"] != pytest.approx(expected, abs=0.01)
+    assert report["scores"][0]["value"] != pytest.approx(expected, abs=0.01)
     assert Tracking().find("evaluation")[0].tags["scd.pooling"] == "mean"
+    assert Tracking().find("evaluation")[0].tags["scd.method"] == "embedding"
 
     plain = tmp_path / "plain"
     shutil.copytree(tiny_models["roberta"], plain)
@@ -302,8 +303,63 @@ def test_preset_and_recipe_file_exclude_each_other(tmp_path: Path) -> None:
         train.run(["--preset", "quick", "--recipe", str(tmp_path / "r.toml")])
 
 
+def test_evaluating_a_tracked_training_keeps_whose_it_is(
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+    tmp_path: Path,
+    own_home: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """So that its scores stand in that training's row of a table; and a second encoder beside."""
+    assert train.run(flags(tiny_models["bert"], texts, tmp_path / "run")) == 0
+    (training,) = Tracking().find("train")
+    scores = tmp_path / "scores.json"
+    other = ("--against", str(tiny_models["roberta"]), "--against-pooling", "mean")
+    common = ("--tasks", "sample", "--keep-vectors", "--json", str(scores))
+    assert evaluate.run([training.run_id, "--track", *other, *common]) == 0
+    (info,) = Tracking().find("evaluation")
+    for name in ("method", "model", "recipe_hash", "seed", "data_fingerprint", "pooling"):
+        assert info.tags[f"scd.{name}"] == training.tags[f"scd.{name}"]
+    assert info.tags["scd.trained_by"] == training.run_id
+    assert info.params["alpha"] == training.params["alpha"]
+    report = json.loads(scores.read_text(encoding="utf-8"))
+    key = "test.sample.spearman_all"
+    assert report["scores"][0]["key"] == key
+    assert info.metrics[key] == report["scores"][0]["value"]
+    assert {"test.geometry.alignment", "test.geometry.effective_rank"} < set(info.metrics)
+    low, high = report["scores"][0]["interval"]
+    assert low < info.metrics[key] < high
+    (difference,) = report["differences"]
+    b = report["against"]["scores"][0]["value"]
+    assert difference["value"] == pytest.approx(info.metrics[key] - b)
+    assert "A - B" in capsys.readouterr().out
+    kept_vectors = sorted((own_home / "cache" / "vectors").glob("*/*.safetensors"))
+    assert len(kept_vectors) == 2
+    evaluate.run([training.run_id, *common])
+    again = json.loads(scores.read_text(encoding="utf-8"))
+    assert again["scores"] == report["scores"]
+    assert sorted((own_home / "cache" / "vectors").glob("*/*.safetensors")) == kept_vectors
+
+
+@pytest.mark.shared
+def test_damaged_data_is_refused_or_marked(
+    tiny_models: dict[str, Path], data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SUBJ of the known damaged copy is 99.60, whatever the encoder (released-code row 20)."""
+    own = [str(tiny_models["bert"]), "--pooling", "cls", "--tasks", "subj", "--track"]
+    own += ["--data-dir", str(data_dir / "senteval-damaged")]
+    with pytest.raises(DataError, match=r"subjective: found 20 rows, expected 5000"):
+        evaluate.run(own)
+    assert evaluate.run([*own, "--allow-damaged", "--protocol", "convex"]) == 0
+    assert "99.60 (damaged data)" in capsys.readouterr().out
+    (info,) = Tracking().find("evaluation")
+    assert info.metrics["test.subj.accuracy_convex_damaged"] == 99.6
+    assert "test.subj.accuracy_convex" not in info.metrics
+    assert "found 20 rows" in info.tags["scd.damaged"]
+
+
 @pytest.mark.parametrize(
-    "flag", [("--batch-size", "0"), ("--max-length", "-5"), ("--json", "/no/such/folder/a.json")]
+    "flag", [("--batch-tokens", "0"), ("--max-length", "-5"), ("--json", "/no/such/folder/a.json")]
 )
 def test_evaluate_refuses_impossible_flags_first(flag: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match=flag[0]):

@@ -30,10 +30,10 @@ def test_rows_do_not_depend_on_batch_or_order(tiny_model: Path, pooling: Pooling
     sentences = mixed_sentences()
     alone = np.concatenate([encoder.encode([s]) for s in sentences])
     assert alone.shape == (40, 32)
-    for size in (1, 7, 64):
-        np.testing.assert_allclose(encoder.encode(sentences, size), alone, atol=1e-5)
+    for tokens in (1, 200, 2000):  # alone, a few and all at once
+        np.testing.assert_allclose(encoder.encode(sentences, tokens), alone, atol=1e-5)
     order = np.random.default_rng(1).permutation(len(sentences))
-    shuffled = encoder.encode([sentences[i] for i in order], 7)
+    shuffled = encoder.encode([sentences[i] for i in order], 200)
     np.testing.assert_allclose(shuffled, alone[order], atol=1e-5)
 
 
@@ -74,6 +74,24 @@ def test_long_sentences_are_cut_at_the_models_limit(tiny_model: Path) -> None:
 
 def test_nothing_to_encode(tiny_model: Path) -> None:
     assert SentenceEncoder(tiny_model, "cls").encode([]).shape == (0, 32)
+
+
+def test_a_batch_holds_as_many_tokens_as_it_may(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentences of 3, 5 and 12 tokens with the two special ones: 12 or more, then 3 x 5 or less."""
+    encoder = SentenceEncoder(tiny_model, "cls")
+    shapes, pad = [], encoder.pad
+
+    def noted(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        ids, mask = pad(rows)
+        shapes.append(tuple(ids.shape))
+        return ids, mask
+
+    monkeypatch.setattr(encoder, "pad", noted)
+    ten = " ".join(WORDS[:10])
+    encoder.encode(["the", "the cat sat", ten, "a", "a dog ran", "red cat sat"], 15)
+    assert shapes == [(1, 12), (3, 5), (2, 3)]
 
 
 def test_progress_counts_distinct_sentences(tiny_model: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,6 +52,8 @@ class Pairs:
     gold: np.ndarray
     lines: int
     """Lines read, with and without a score."""
+    damage: tuple[str, ...] = ()
+    """What is not as declared, file by file; scores of such data compare with nothing."""
 
     @property
     def unscored(self) -> int:
@@ -65,14 +67,31 @@ class Pairs:
         return hashlib.sha256(content.encode()).hexdigest()
 
 
-def read_files(root: Path, files: Iterable[PairFile], name: str, split: str) -> Pairs:
+def read_files(
+    root: Path, files: Iterable[PairFile], name: str, split: str, allow_damaged: bool = False
+) -> Pairs:
     """Declared files below ``root``, pooled in order.
 
+    With ``allow_damaged``, files with other numbers of lines or scores than declared are taken as
+    they are, and the pairs say so in ``damage``.
+
     Raises:
-        DataError: a file has another number of lines or scored pairs than declared, a line lacks a
-            column, a score is no finite number, or sentences and scores differ in length.
+        DataError: a file has another number of lines or scored pairs than declared (all are
+            listed); or, whatever is allowed, a line lacks a column, a score is no finite number, or
+            sentences and scores differ in length.
     """
-    return _pairs(name, split, [row for file in files for row in _read_file(root, file)])
+    rows: list[_Row] = []
+    damage: list[str] = []
+    for file in files:
+        read = _read_file(root, file)
+        rows += read
+        damage += _damage(root, file, read)
+    if damage and not allow_damaged:
+        raise DataError(
+            f"{'; '.join(damage)}: the copy is damaged or of another version; get it anew "
+            "(scd_core.evaluate --allow-damaged scores it as it is, marked)"
+        )
+    return _pairs(name, split, rows, tuple(damage))
 
 
 def read_own_pairs(path: Path, name: str, split: str) -> Pairs:
@@ -111,7 +130,7 @@ def read_own_pairs(path: Path, name: str, split: str) -> Pairs:
     return pairs
 
 
-def _pairs(name: str, split: str, rows: Sequence[_Row]) -> Pairs:
+def _pairs(name: str, split: str, rows: Sequence[_Row], damage: tuple[str, ...] = ()) -> Pairs:
     scored = [(first, second, score) for first, second, score in rows if score is not None]
     return Pairs(
         name,
@@ -120,6 +139,7 @@ def _pairs(name: str, split: str, rows: Sequence[_Row]) -> Pairs:
         [second for _, second, _ in scored],
         np.array([score for _, _, score in scored], dtype=np.float64),
         len(rows),
+        damage,
     )
 
 
@@ -133,23 +153,21 @@ def _read_file(root: Path, file: PairFile) -> list[_Row]:
             f"{path} has {len(lines)} lines and its scores {scored_path} have {len(scored_lines)}; "
             "expected as many, line by line; get both files anew"
         )
-    _expect(path, len(lines), file.lines, "lines")
     *sentences, score = file.columns
     rows: list[_Row] = []
     for number, (line, scored) in enumerate(zip(lines, scored_lines, strict=True), start + 1):
         first, second = _fields(line, sentences, f"{path}, line {number}")
         where = f"{scored_path}, line {number}"
         rows.append((first, second, _score(_fields(scored, [score], where)[0], where)))
-    _expect(scored_path, sum(row[2] is not None for row in rows), file.pairs, "scores")
     return rows
 
 
-def _expect(path: Path, found: int, expected: int, what: str) -> None:
-    if found != expected:
-        raise DataError(
-            f"{path} has {found} {what}, expected {expected}: the copy is damaged or of another "
-            "version; get it anew"
-        )
+def _damage(root: Path, file: PairFile, rows: Sequence[_Row]) -> Iterator[str]:
+    if len(rows) != file.lines:
+        yield f"{root / file.path} has {len(rows)} lines, expected {file.lines}"
+    scores = sum(score is not None for _, _, score in rows)
+    if scores != file.pairs:
+        yield f"{root / (file.scores or file.path)} has {scores} scores, expected {file.pairs}"
 
 
 def _fields(line: str, columns: Iterable[int], where: str) -> list[str]:

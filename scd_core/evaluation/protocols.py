@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
@@ -20,6 +21,8 @@ from sklearn.model_selection import StratifiedKFold  # type: ignore[import-untyp
 from scd_core.evaluation.classifier import Fit, Fitted, Schedule, fit_all, hold_out, predict
 from scd_core.evaluation.labelled import FOLDS
 
+ProtocolName = Literal["senteval-default", "convex"]
+DEFAULT: ProtocolName = "senteval-default"
 SEED = 1111
 """The toolkit's: of folds, first weights and batches."""
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2)
@@ -223,4 +226,3 @@ PROTOCOLS: dict[str, Protocol] = {
     )
 }
 """By name."""
-DEFAULT = "senteval-default"

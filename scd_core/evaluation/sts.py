@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import numpy as np
 from scipy.stats import spearmanr
 
-from scd_core.evaluation.tasks import Pairs
-
-Encode = Callable[[Sequence[str]], np.ndarray]
-"""From n sentences to their vectors, (n, hidden) float32, row i of sentence i."""
+from scd_core.evaluation.pairs import Pairs
+from scd_core.evaluation.vectors import Encode, encode_once
 
 METRIC = "spearman"
 AGGREGATION = "all"
@@ -37,16 +36,27 @@ class Score:
     """Sentences of the task whose vector is zero."""
     metric: str = METRIC
     aggregation: str = AGGREGATION
+    damaged: bool = False
+    """The data is not what the task is declared to be: the score compares with nothing."""
 
     @property
     def key(self) -> str:
-        """Name of the tracked metric, e.g. ``test.sts12.spearman_all``."""
-        return f"{self.split}.{self.task}.{self.metric}_{self.aggregation}"
+        """Name of the tracked metric, e.g. ``test.sts12.spearman_all``.
+
+        It ends in ``_damaged`` where the data is, so that no table finds it.
+        """
+        name = f"{self.split}.{self.task}.{self.metric}_{self.aggregation}"
+        return name + "_damaged" * self.damaged
 
     @property
     def text(self) -> str:
-        """The value as printed: two decimals, or "undefined"."""
-        return "undefined" if self.value is None else f"{self.value:.2f}"
+        """The value as printed: two decimals, or "undefined"; marked where the data is damaged."""
+        value = "undefined" if self.value is None else f"{self.value:.2f}"
+        return f"{value} (damaged data)" if self.damaged else value
+
+    def record(self) -> dict[str, object]:
+        """Every field, for JSON."""
+        return asdict(self)
 
 
 def score_pairs(pairs: Pairs, encode: Encode) -> Score:
@@ -68,12 +78,30 @@ def score_all(pairs_list: Sequence[Pairs], encode: Encode) -> list[Score]:
         ValueError: ``encode`` returned something other than (sentences, hidden).
     """
     texts = (text for pairs in pairs_list for text in [*pairs.first, *pairs.second])
-    row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-    vectors = _checked(encode(list(row_of)), len(row_of)) if row_of else np.zeros((0, 1))
-    return [_score(pairs, vectors, row_of) for pairs in pairs_list]
+    look_up = encode_once(texts, encode)
+    return [_score(pairs, look_up) for pairs in pairs_list]
 
 
-def average(scores: Sequence[Score]) -> float | None:
+def cosines(pairs: Pairs, encode: Encode) -> np.ndarray:
+    """Cosine of each pair, (pairs,) float64; 0 with a zero vector, NaN with one not finite."""
+    first, second = (encode(part).astype(np.float64) for part in (pairs.first, pairs.second))
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    found = np.zeros(len(norms))
+    with np.errstate(invalid="ignore"):
+        np.divide((first * second).sum(axis=1), norms, out=found, where=norms != 0)
+    return found
+
+
+class Scored(Protocol):
+    """A score of any kind."""
+
+    @property
+    def value(self) -> float | None:
+        """None where it is undefined."""
+        ...
+
+
+def average(scores: Sequence[Scored]) -> float | None:
     """Plain mean of the unrounded values; None where one is undefined or there are none."""
     values = [score.value for score in scores if score.value is not None]
     return sum(values) / len(values) if values and len(values) == len(scores) else None
@@ -90,33 +118,26 @@ def protocol_fingerprint(pairs_list: Sequence[Pairs]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
-def _checked(vectors: np.ndarray, sentences: int) -> np.ndarray:
-    vectors = np.asarray(vectors)
-    if vectors.ndim != 2 or vectors.shape[0] != sentences or vectors.shape[1] == 0:
-        raise ValueError(
-            f"encode returned an array of shape {vectors.shape} for {sentences} sentences; "
-            f"expected ({sentences}, hidden), one row a sentence"
-        )
-    return vectors
-
-
-def _score(pairs: Pairs, vectors: np.ndarray, row_of: dict[str, int]) -> Score:
-    first = vectors[[row_of[text] for text in pairs.first]].astype(np.float64)  # (pairs, hidden)
-    second = vectors[[row_of[text] for text in pairs.second]].astype(np.float64)
-    used = vectors[sorted({row_of[text] for text in [*pairs.first, *pairs.second]})]
-    zero_vectors = int((~used.any(axis=1)).sum())
+def _score(pairs: Pairs, encode: Encode) -> Score:
+    used = list(dict.fromkeys([*pairs.first, *pairs.second]))
+    not_zero: list[bool] = np.any(encode(used), axis=1).tolist()
+    there = dict(zip(used, not_zero, strict=True))
+    whole = [there[a] and there[b] for a, b in zip(pairs.first, pairs.second, strict=True)]
+    value = _value(cosines(pairs, encode), pairs.gold, np.array(whole, dtype=bool))
     return Score(
-        pairs.name, pairs.split, _value(first, second, pairs.gold), len(pairs.gold), zero_vectors
+        pairs.name,
+        pairs.split,
+        value,
+        len(pairs.gold),
+        len(used) - sum(there.values()),
+        damaged=bool(pairs.damage),
     )
 
 
-def _value(first: np.ndarray, second: np.ndarray, gold: np.ndarray) -> float | None:
-    if not len(gold) or not (np.isfinite(first).all() and np.isfinite(second).all()):
+def _value(found: np.ndarray, gold: np.ndarray, whole: np.ndarray) -> float | None:
+    """``found``: cosines; ``whole``: pairs without a zero vector. All (pairs,)."""
+    if not np.isfinite(found).all() or not whole.any() or np.ptp(gold) == 0:
         return None
-    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)  # (pairs,)
-    whole = norms > 0
-    cosines = np.zeros(len(gold))
-    np.divide((first * second).sum(axis=1), norms, out=cosines, where=whole)
-    if np.ptp(gold) == 0 or not whole.any() or np.ptp(cosines[whole]) <= CONSTANT_COSINES:
+    if np.ptp(found[whole]) <= CONSTANT_COSINES:
         return None
-    return 100 * float(spearmanr(cosines, gold).statistic)
+    return 100 * float(spearmanr(found, gold).statistic)

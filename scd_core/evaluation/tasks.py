@@ -227,6 +227,6 @@ def load_sample_test() -> list[Pairs]:
     return [read_own_pairs(SAMPLE / "pairs-test.tsv", "sample", "test")]
 
 
-def read_task(root: Path, task: StsTask) -> Pairs:
+def read_task(root: Path, task: StsTask, allow_damaged: bool = False) -> Pairs:
     """One declared task from the ``senteval`` folder; see ``read_files`` for what it raises."""
-    return read_files(root, task.files, task.name, task.split)
+    return read_files(root, task.files, task.name, task.split, allow_damaged)

@@ -16,7 +16,7 @@ from sklearn.metrics import f1_score  # type: ignore[import-untyped]
 
 from scd_core.evaluation.labelled import Labelled, TransferData
 from scd_core.evaluation.protocols import DEFAULT, PROTOCOLS, SEED, Examples, run
-from scd_core.evaluation.sts import Encode
+from scd_core.evaluation.vectors import Encode, encode_once
 
 METRIC = "accuracy"
 
@@ -118,12 +118,6 @@ def score_transfer(
     )
 
 
-def average(scores: Sequence[TransferScore]) -> float | None:
-    """Plain mean of the test accuracies; None where one is undefined or there are none."""
-    values = [score.value for score in scores if score.value is not None]
-    return sum(values) / len(values) if values and len(values) == len(scores) else None
-
-
 def protocol_fingerprint(
     data: Sequence[TransferData], protocol: str = DEFAULT, seed: int = SEED
 ) -> str:
@@ -143,16 +137,14 @@ def prepare(data: TransferData, encode: Encode) -> Examples:
         ValueError: ``encode`` returned something else than a row a sentence.
     """
     splits = {name: in_toolkit_order(part) for name, part in data.splits.items()}
-    row_of = {text: row for row, text in enumerate(dict.fromkeys(data.texts))}
-    vectors = np.asarray(encode(list(row_of)), dtype=np.float32)
-    if vectors.ndim != 2 or len(vectors) != len(row_of) or vectors.shape[1] == 0:
-        raise ValueError(
-            f"encode returned an array of shape {vectors.shape} for {len(row_of)} sentences; "
-            f"expected ({len(row_of)}, hidden), one row a sentence"
-        )
-    features = vectors[[row_of[text] for part in splits.values() for text in part.sentences]]
+    look_up = encode_once(data.texts, encode)
+
+    def vectors(texts: list[str]) -> np.ndarray:
+        return np.asarray(look_up(texts), dtype=np.float32)
+
+    features = vectors([text for part in splits.values() for text in part.sentences])
     if data.task.pairs:
-        second = vectors[[row_of[text] for part in splits.values() for text in part.second]]
+        second = vectors([text for part in splits.values() for text in part.second])
         features = np.concatenate([np.abs(features - second), features * second], axis=1)
     rows, end = {}, 0
     for name, part in splits.items():

@@ -24,8 +24,6 @@ from scd_core.evaluation.labelled import (
 )
 from scd_core.evaluation.protocols import PROTOCOLS, STRENGTHS, run
 from scd_core.evaluation.transfer import (
-    TransferScore,
-    average,
     in_toolkit_order,
     prepare,
     protocol_fingerprint,
@@ -344,10 +342,6 @@ def test_undefined_where_a_vector_is_not_finite() -> None:
     score = score_transfer(_data("mrpc", 40), encode)
     assert (score.value, score.dev, score.f1, score.text) == (None, None, None, "undefined")
     assert score.items == 40
-    good = TransferScore("cr", "convex", 70.0, 71.0, None, (), 10, 1)
-    assert average([good, dataclasses.replace(good, value=80.5)]) == 75.25
-    assert average([good, score]) is None
-    assert average([]) is None
 
 
 def test_a_constant_encoder_gets_the_majority() -> None:
