@@ -40,9 +40,9 @@ class Command:
     """Score an encoder on similarity (Spearman x 100 over all pairs of a task), on transfer
     (accuracy of a linear classifier on its vectors) and on the geometry of its vectors. Examples:
 
-    python -m scd_core.evaluate bundled --data-dir data --tasks sts
-    python -m scd_core.evaluate bert-base-uncased --pooling cls --track
-    python -m scd_core.evaluate runs/156a4fbcc661-s0-1f0c9e2b/model --against bundled
+      python -m scd_core.evaluate bundled --data-dir data --tasks sts
+      python -m scd_core.evaluate bert-base-uncased --pooling cls --track
+      python -m scd_core.evaluate runs/156a4fbcc661-s0-1f0c9e2b/model --against bundled
     """
 
     model: Annotated[str, tyro.conf.Positional]
