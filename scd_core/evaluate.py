@@ -15,6 +15,7 @@ from rich.table import Table
 
 from scd_core import cli
 from scd_core.cli import console
+from scd_core.device import default_device
 from scd_core.encoder import Pooling, SentenceEncoder
 from scd_core.evaluation.sts import (
     AGGREGATION,
@@ -31,7 +32,6 @@ from scd_core.models import model_fingerprint, model_folder
 from scd_core.provenance import collect
 from scd_core.run_folder import model_path
 from scd_core.tracking import Tracking
-from scd_core.training import default_device
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 

@@ -14,13 +14,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from scd_core import training
+from scd_core.divergence import DivergedError
 from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs, prepare
 from scd_core.objectives import Terms
 from scd_core.recipe import Data, Model, Optim, Projector, Recipe, Selection
 from scd_core.run_folder import Evaluation, model_path, read_result
-from scd_core.training import DivergedError, StepRecord, train
+from scd_core.training import StepRecord, train
 from tests.conftest import WORDS
 
 CPU = torch.device("cpu")
@@ -44,7 +45,13 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_recipe(model: Path, texts: Path, **optim: object) -> Recipe:
-    settings = {"batch_size": 8, "max_steps": STEPS, "lr": 1e-3, "max_length": 10} | optim
+    settings = {
+        "batch_size": 8,
+        "max_steps": STEPS,
+        "lr": 1e-3,
+        "max_length": 10,
+        "precision": "fp32",
+    } | optim
     return Recipe(
         model=Model(name=str(model)),
         projector=Projector(width=64, layers=3),
