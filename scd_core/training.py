@@ -19,6 +19,7 @@ import torch
 from scd_core.checkpoint import read_checkpoint, remove_checkpoints, write_checkpoint
 from scd_core.corpus import batch_indices, tokenise
 from scd_core.device import default_device
+from scd_core.distributed import refuse_several_processes
 from scd_core.divergence import LossWatch
 from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.sts import Score, score_all
@@ -66,9 +67,12 @@ def train(
     every ``checkpoint_seconds``.
 
     Raises:
-        ValueError: ``folder`` belongs to another run, or a dropout cannot be placed.
-        DivergedError: the loss became NaN or infinite.
+        ValueError: ``folder`` belongs to another run, a dropout cannot be placed, or this is one of
+            several processes of ``torchrun``.
+        DivergedError: the loss became NaN or infinite. On a GPU that is seen one step late: the
+            record of that step has been yielded then, but it is in no evaluation or checkpoint.
     """
+    refuse_several_processes()
     claim_folder(inputs, folder)
     if read_result(folder) is not None:
         return
