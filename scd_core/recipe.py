@@ -287,6 +287,11 @@ class Recipe:
             return self
         return dataclasses.replace(self, optim=dataclasses.replace(self.optim, precision=precision))
 
+    @property
+    def run_hashes(self) -> set[str]:
+        """Of the runs of this recipe: with "auto", one for each precision that it may become."""
+        return {self.in_precision(precision).hash for precision in ("fp32", "bf16")}
+
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name, e.g. ``objective.alpha``; floats made canonical."""
         return {
