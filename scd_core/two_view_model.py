@@ -13,7 +13,7 @@ from scd_core.encoder import SentenceEncoder
 from scd_core.packed import can_pack
 from scd_core.recipe import Precision
 
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Views(NamedTuple):
@@ -45,11 +45,18 @@ def views_in(precision: Precision, model: TwoViewModel, rows: Sequence[Sequence[
     bf16 takes a copy of the layers' weights made once a step, and keeps what flows between layers
     in bf16 too; embeddings, whose gradients are long sums, and BatchNorm stay in fp32. Where a
     copy of an encoder's parts is not possible, and for fp16, it is torch's autocast.
+
+    Raises:
+        ValueError: "auto", which ``inputs.prepare`` resolves.
     """
+    if precision not in _DTYPES:
+        raise ValueError(
+            f"optim.precision = {precision!r} is not resolved; take the recipe of prepare(recipe)"
+        )
     if precision == "bf16" and can_pack(model.encoder.backbone):
         views: Views = functional_call(model, _halved(model), (rows,))
         return views
-    dtype = _DTYPES.get(precision)
+    dtype = _DTYPES[precision]
     with torch.autocast(model.encoder.device.type, dtype, enabled=dtype is not None):
         result: Views = model(rows)
     return result

@@ -241,6 +241,11 @@ def test_bf16_is_fp32_to_its_digits(
     assert set(embedded) == {torch.float32}
 
 
+def test_an_unresolved_precision_is_refused(tiny_models: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match=r"optim\.precision = 'auto'"):
+        views_in("auto", *model_of(tiny_models["bert"]))
+
+
 def test_batchnorm_sees_one_view_at_a_time() -> None:
     projector = build_projector(8, Projector(width=16, layers=3)).double()
     a, b = torch.randn(6, 8).double(), 5 + 3 * torch.randn(6, 8).double()
