@@ -125,7 +125,7 @@ def _fits(row: PublishedRow, group: Group) -> bool:
         return False
     if row.preset:
         recipe = _preset(row.preset)
-        return setting.recipe_hash == recipe.hash and _reads(group, recipe)
+        return setting.recipe_hash in recipe.run_hashes and _reads(group, recipe)
     return row.method == "embedding" and setting.pooling == row.pooling
 
 
@@ -180,7 +180,7 @@ def _title(group: Group) -> str:
     model = Path(setting.model).name if Path(setting.model).is_absolute() else setting.model
     if setting.method == "embedding":
         return f"{model}, {setting.pooling} pooling"
-    names = [n for n in preset_names() if _preset(n).hash == setting.recipe_hash]
+    names = [n for n in preset_names() if setting.recipe_hash in _preset(n).run_hashes]
     recipe = names[0] if names else f"recipe {setting.recipe_hash}"
     corpus = Path(group.latest.params.get("data.corpus", "")).name
     return f"{setting.method.upper()} {model}, {recipe}" + (f", on {corpus}" if corpus else "")

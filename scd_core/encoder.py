@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from scd_core.packed import Packing, can_pack, encode_packed
+
 Pooling = Literal["cls", "mean", "first_last"]
 """First token of the last layer; mean of the last layer over real tokens; mean of the first and the
 last layer averaged, over real tokens."""
@@ -28,7 +30,7 @@ class WeightsError(ValueError):
 
 
 class SentenceEncoder(nn.Module):
-    """A stock encoder without pooler layer. ``forward`` trains, ``encode`` evaluates."""
+    """A stock encoder without pooler layer. ``two_views`` trains, ``encode`` evaluates."""
 
     def __init__(self, folder: Path, pooling: Pooling) -> None:
         """Load a local model folder in fp32; never touches the network.
@@ -71,6 +73,16 @@ class SentenceEncoder(nn.Module):
             states = (output.hidden_states[1] + output.hidden_states[-1]) / 2
         weights = mask.unsqueeze(-1).to(states.dtype)
         return (states * weights).sum(1) / weights.sum(1)
+
+    def two_views(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Sentence vectors (2 * batch, hidden) of token ids, view A and then view B, to train.
+
+        Without padding where the encoder's parts are known (``packed``), and otherwise ``forward``.
+        """
+        if self.pooling != "first_last" and can_pack(self.backbone):
+            return encode_packed(self.backbone, Packing.of(rows, self.device), self.pooling)
+        ids, mask = self.pad(rows)
+        return self(ids.repeat(2, 1), mask.repeat(2, 1))
 
     @torch.inference_mode()
     def encode(

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from scd_core import cli
 from scd_core.cli import console
+from scd_core.device import default_device
 from scd_core.encoder import Pooling, SentenceEncoder
 from scd_core.evaluation.protocols import DEFAULT, PROTOCOLS, SEED, ProtocolName
 from scd_core.evaluation.sts import AGGREGATION, METRIC
@@ -28,7 +29,6 @@ from scd_core.provenance import collect
 from scd_core.run_folder import model_path
 from scd_core.score_table import difference_table, geometry_table, score_table
 from scd_core.tracking import RunInfo, Tracking
-from scd_core.training import default_device
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _OF_TRAINING = ("method", "model", "preset", "recipe_hash", "seed", "data_fingerprint")

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from scd_core.corpus import Corpus, load_corpus
+from scd_core.device import default_device, resolve_precision
 from scd_core.evaluation.tasks import Pairs, load_dev
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.recipe import Recipe, preset_of
@@ -107,9 +108,12 @@ def model_label(name: str, revision: str | None) -> str:
 def prepare(recipe: Recipe) -> Inputs:
     """Find and read what the recipe names: dev pairs first, then sentences, then the encoder.
 
+    The precision "auto" becomes what this machine has, so that identity and record tell it.
+
     Raises:
         ValueError: anything missing, damaged or inconsistent, by name and with the remedy.
     """
+    recipe = recipe.in_precision(resolve_precision(recipe.optim.precision, default_device()))
     dev = tuple(load_dev(recipe.data.dev, recipe.data.data_dir))
     metric, names = recipe.selection.metric, [pairs.name for pairs in dev]
     if metric != "primary" and metric not in names:

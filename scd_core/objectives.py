@@ -10,12 +10,15 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from scd_core.recipe import Objective
 
 # Added to the variance when a column is standardised, as BatchNorm does: a constant column becomes
 # 0 and not NaN.
 VARIANCE_EPSILON = 1e-5
+# Rows of the printed correlation at a time: 8 MB each of its terms at a width of 4096.
+PRINTED_ROWS = 512
 
 
 class Terms(NamedTuple):
@@ -78,7 +81,8 @@ def decorrelation_sums(
     p_a, p_b: (batch, proj). Both triangles count (released-code row 4). "standard" is the
     cross-correlation Z_A^T Z_B / batch of standardised columns (row 2); its off-diagonal sum needs
     no (proj, proj) matrix: ||Z_A^T Z_B||_F^2 = sum((Z_A Z_A^T) * (Z_B Z_B^T)). "printed" is Eq. 3:
-    C_jk = sum_i a_ij b_ik / sqrt(sum_i a_ij^2 b_ik^2), and 0 where all those products are 0.
+    C_jk = sum_i a_ij b_ik / sqrt(sum_i a_ij^2 b_ik^2), and 0 where all those products are 0; it is
+    made and used ``PRINTED_ROWS`` rows at a time, so memory does not grow with proj squared.
     """
     if normaliser == "standard":
         z_a, z_b = standardise(p_a), standardise(p_b)
@@ -86,11 +90,22 @@ def decorrelation_sums(
         diagonal = (z_a * z_b).mean(0)
         total = ((z_a @ z_a.T) * (z_b @ z_b.T)).sum() / rows**2
     else:
-        square = p_a.square().T @ p_b.square()
-        correlation = (p_a.T @ p_b) / torch.where(square > 0, square, 1.0).sqrt()
-        diagonal = correlation.diagonal()
-        total = correlation.square().sum()
+        # Backward makes each block again rather than keep it.
+        blocks = [
+            checkpoint(_printed_block, p_a, p_b, row, use_reentrant=False, preserve_rng_state=False)
+            for row in range(0, p_a.shape[1], PRINTED_ROWS)
+        ]
+        diagonal = torch.cat([part for part, _ in blocks])
+        total = torch.stack([part for _, part in blocks]).sum()
     return (1 - diagonal).square().sum(), total - diagonal.square().sum()
+
+
+def _printed_block(p_a: Tensor, p_b: Tensor, row: int) -> tuple[Tensor, Tensor]:
+    """Diagonal entries and sum of squares of C's rows from ``row`` on, PRINTED_ROWS of them."""
+    a = p_a[:, row : row + PRINTED_ROWS]
+    square = a.square().T @ p_b.square()
+    correlation = (a.T @ p_b) / torch.where(square > 0, square, 1.0).sqrt()
+    return correlation.diagonal(row), correlation.square().sum()
 
 
 def _wide(x: Tensor) -> Tensor:

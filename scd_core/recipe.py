@@ -31,6 +31,7 @@ SYMBOLS = {
 # Where the inputs lie is not what they are: their content enters a run's identity as a fingerprint.
 _LOCATIONS = {"model.name", "model.revision", "data.corpus", "data.dev", "data.data_dir"}
 _STRICT = pydantic.ConfigDict(extra="forbid")
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
 
 
 def _require_finite(group: str, settings: Any) -> None:
@@ -162,9 +163,10 @@ class Optim:
     """Decoupled weight decay (released: none)."""
     clip_norm: float = 1.0
     """Largest gradient norm over encoder and projector (released)."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Of the encoder's and projector's matrix products; loss and statistics stay fp32. Paper: not
-    stated. Released: 16 bit."""
+    precision: Precision = "auto"
+    """Of the encoder's and projector's matrix products; weights, statistics and loss stay fp32.
+    "auto" is bf16 where the processor or GPU has matrix products of bf16, else fp32; a run's
+    identity and record hold what it became. Paper: not stated. Released: 16 bit."""
     max_length: int = 32
     """Tokens a training sentence is cut to (released; paper: not stated), not in evaluation."""
 
@@ -271,11 +273,24 @@ class Recipe:
     def hash(self) -> str:
         """Twelve hex digits over every setting except the seed and the places of inputs.
 
-        Floats are compared at 12 significant digits, so 0.15 and 3 * 0.05 are the same setting.
+        Floats are compared at 12 significant digits, so 0.15 and 3 * 0.05 are the same setting. A
+        run's recipe has its precision resolved before (``inputs.prepare``): in bf16 and in fp32 it
+        is two runs.
         """
         settings = {k: v for k, v in self.flat().items() if k not in _LOCATIONS and k != "seed"}
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def in_precision(self, precision: Precision) -> Recipe:
+        """The recipe with this precision where it leaves the choice to the machine ("auto")."""
+        if self.optim.precision != "auto":
+            return self
+        return dataclasses.replace(self, optim=dataclasses.replace(self.optim, precision=precision))
+
+    @property
+    def run_hashes(self) -> set[str]:
+        """Of the runs of this recipe: with "auto", one for each precision that it may become."""
+        return {self.in_precision(precision).hash for precision in ("fp32", "bf16")}
 
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name, e.g. ``objective.alpha``; floats made canonical."""
@@ -347,9 +362,10 @@ def preset(name: str) -> Recipe:
 
 
 def preset_of(recipe: Recipe) -> str | None:
-    """The preset that a recipe is, whatever its seed and data folder, or None."""
+    """The preset that a recipe is, whatever its seed, data folder and "auto" became, or None."""
 
     def said(r: Recipe) -> tuple[object, ...]:
-        return r.hash, r.model, r.data.corpus, r.data.dev
+        resolved = r.in_precision(recipe.optim.precision)
+        return resolved.hash, r.model, r.data.corpus, r.data.dev
 
     return next((name for name in preset_names() if said(preset(name)) == said(recipe)), None)

@@ -18,6 +18,8 @@ from rich.table import Table
 
 from scd_core import cli, places
 from scd_core.cli import console
+from scd_core.device import default_device
+from scd_core.divergence import DivergedError
 from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.sts import Score, average, protocol_fingerprint, score_all
 from scd_core.evaluation.tasks import (
@@ -41,7 +43,7 @@ from scd_core.run_folder import (
     sole_user,
 )
 from scd_core.tracking import RunInfo, Status, Tracking, TrackingError
-from scd_core.training import DivergedError, StepRecord, default_device, train, untrained_scores
+from scd_core.training import StepRecord, train, untrained_scores
 
 _LOG_EVERY = 10  # steps between loss values in MLflow
 _FORECAST_STEPS = 4

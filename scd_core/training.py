@@ -18,6 +18,9 @@ import torch
 
 from scd_core.checkpoint import read_checkpoint, remove_checkpoints, write_checkpoint
 from scd_core.corpus import batch_indices, tokenise
+from scd_core.device import default_device
+from scd_core.distributed import refuse_several_processes
+from scd_core.divergence import LossWatch
 from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation import geometry
 from scd_core.evaluation.sts import Score, score_all
@@ -37,8 +40,8 @@ from scd_core.run_folder import (
     write_result,
 )
 from scd_core.two_view import set_rates
+from scd_core.two_view_model import TwoViewModel, views_in
 
-_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _PROJECTOR_STREAM, _DROPOUT_STREAM = 0, 1  # of the run's seed
 
 
@@ -50,15 +53,6 @@ class StepRecord:
     total: int
     terms: Terms
     learning_rate: float
-
-
-class DivergedError(RuntimeError):
-    """The loss is no longer a number; the message names the step."""
-
-
-def default_device() -> torch.device:
-    """The GPU where there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def train(
@@ -75,9 +69,12 @@ def train(
     every ``checkpoint_seconds``.
 
     Raises:
-        ValueError: ``folder`` belongs to another run, or a dropout cannot be placed.
-        DivergedError: the loss became NaN or infinite.
+        ValueError: ``folder`` belongs to another run, a dropout cannot be placed, or this is one of
+            several processes of ``torchrun``.
+        DivergedError: the loss became NaN or infinite. On a GPU that is seen one step late: the
+            record of that step has been yielded then, but it is in no evaluation or checkpoint.
     """
+    refuse_several_processes()
     claim_folder(inputs, folder)
     if read_result(folder) is not None:
         return
@@ -88,10 +85,13 @@ def train(
     tokens = tokenise(inputs.corpus, encoder.tokenizer, optim.max_length, cache())
     _seed(recipe.seed, _PROJECTOR_STREAM, 0)
     projector = build_projector(encoder.backbone.config.hidden_size, recipe.projector).to(device)
-    parameters = [*encoder.parameters(), *projector.parameters()]
+    model = TwoViewModel(encoder, projector)
+    parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, optim.lr, weight_decay=optim.weight_decay, fused=True)
     scaler = torch.amp.GradScaler(device.type, enabled=optim.precision == "fp16")
     modules = {"encoder": encoder, "projector": projector}
+    remedy = f"lower optim.lr ({optim.lr}) or objective.alpha ({recipe.objective.alpha})"
+    watch = LossWatch(total, remedy, late=device.type == "cuda")
 
     start, best = 0, None
     if restored := read_checkpoint(folder, modules, optimizer):
@@ -100,6 +100,7 @@ def train(
         scaler.load_state_dict(record["scaler"])
 
     def save(step: int) -> None:
+        watch.settle()
         record = {"best": asdict(best) if best else None, "scaler": scaler.state_dict()}
         write_checkpoint(folder, step, modules, optimizer, record)
 
@@ -108,19 +109,10 @@ def train(
         for step in range(start, total):
             encoder.train()
             rows = batch_indices(len(tokens), optim.batch_size, recipe.seed, step)
-            ids, mask = encoder.pad(tokens.batch(rows))
             _seed(recipe.seed, _DROPOUT_STREAM, step)
-            with torch.autocast(
-                device.type, _DTYPE.get(optim.precision), enabled=optim.precision in _DTYPE
-            ):
-                h_a, h_b = encoder(ids.repeat(2, 1), mask.repeat(2, 1)).chunk(2)
-                p_a, p_b = projector(h_a), projector(h_b)
-            terms = scd(h_a, h_b, p_a, p_b, recipe.objective)
-            if not math.isfinite(terms.loss.item()):
-                raise DivergedError(
-                    f"the loss is {terms.loss.item()} at step {step + 1} of {total}; lower "
-                    f"optim.lr ({optim.lr}) or objective.alpha ({recipe.objective.alpha})"
-                )
+            views = views_in(optim.precision, model, tokens.batch(rows))
+            terms = scd(*views, recipe.objective)
+            watch.see(step + 1, terms.loss)
 
             learning_rate = optim.lr * (1 - step / total)
             for group in optimizer.param_groups:
@@ -134,6 +126,7 @@ def train(
             done = step + 1
 
             if done % recipe.selection.every == 0 or done == total:
+                watch.settle()
                 evaluation = _evaluate(inputs, encoder, done, best)
                 if evaluation.best:
                     save_encoder(encoder, model_path(folder))

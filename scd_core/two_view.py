@@ -8,7 +8,7 @@ and embedding dropout all take part (section 2; released-code row 7).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,12 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+if TYPE_CHECKING:
+    from scd_core.packed import Packing
+
 ATTENTION = "scd_two_view"
+_LEVELS = 1 << 16
+"""A mask compares 16 random bits with a threshold, so rates are kept to 1 / 2**17 = 7.6e-6."""
 
 
 class UnplacedDropoutError(ValueError):
@@ -26,8 +31,10 @@ class UnplacedDropoutError(ValueError):
 class TwoViewDropout(nn.Module):
     """Dropout at one rate for the first half of the rows and another for the second.
 
-    The identity in evaluation mode. ``p`` is an impossible rate on purpose: stock code that would
-    apply one rate to both views must fail rather than run.
+    The identity in evaluation mode. One draw of random bits makes the mask of the whole tensor.
+    What is kept is multiplied in fp32, whatever the tensor's type, by the inverse of the share kept
+    at 16 bits, so that the mean is exact. ``p`` is an impossible rate on purpose: stock code that
+    would apply one rate to both views must fail rather than run.
     """
 
     p = -1.0
@@ -41,14 +48,44 @@ class TwoViewDropout(nn.Module):
         """x: (2 * batch, ...). Raises ValueError where the rows are not two equal halves."""
         if not self.training:
             return x
-        noise = torch.empty_like(x)
-        for half, rate in zip(_halves(noise), self.rates, strict=True):
-            half.bernoulli_(1 - rate).div_(1 - rate)
-        return x * noise
+        levels = (min(round(rate * _LEVELS), _LEVELS - 1) for rate in self.rates)
+        dropped: Tensor = _Dropout.apply(x, *levels)
+        return dropped
 
     def extra_repr(self) -> str:
         """The two rates, for ``print(model)``."""
         return f"r_a={self.rates[0]}, r_b={self.rates[1]}"
+
+
+class _Dropout(torch.autograd.Function):
+    """x, and of 2**16 values how many are dropped in each half."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *levels: int) -> Tensor:
+        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)
+        bits = words.random_(-(2**63), None).view(torch.int16)[: x.numel()].view(x.shape)
+        # 0 and 1 are exact in any type: two bytes of it are the cheapest to make and to keep.
+        keep = torch.empty(x.shape, dtype=torch.bfloat16, device=x.device)
+        for half, kept, level in zip(_halves(bits), _halves(keep), levels, strict=True):
+            torch.ge(half, level - _LEVELS // 2, out=kept)
+        ctx.save_for_backward(keep)
+        ctx.levels = levels
+        return _masked(x, keep, levels)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (keep,) = ctx.saved_tensors
+        return _masked(grads[0], keep, ctx.levels), None, None
+
+
+def _masked(x: Tensor, keep: Tensor, levels: tuple[int, ...]) -> Tensor:
+    result, zero = torch.empty_like(x, memory_format=torch.contiguous_format), x.new_zeros(())
+    for out, half, kept, level in zip(
+        _halves(result), _halves(x), _halves(keep), levels, strict=True
+    ):
+        scale = _LEVELS / (_LEVELS - level)
+        torch.addcmul(zero, half, kept.to(x.dtype), value=scale, out=out)
+    return result
 
 
 def two_view_attention(
@@ -58,32 +95,63 @@ def two_view_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     dropout: float = 0.0,
+    packing: Packing | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Scaled dot-product attention, in training with each half's own dropout on the probabilities.
 
     query, key, value: (2 * batch, heads, seq, head); attention_mask: (2 * batch, 1, seq, seq) or
-    None. Returns (2 * batch, seq, heads, head). The rates come from the module's own
-    ``TwoViewDropout``, never from ``dropout`` or a config.
+    None. Returns (2 * batch, seq, heads, head). With ``packing`` they are (2, heads, tokens, head),
+    the mask is the packing's, and (2, tokens, heads, head) comes back. The rates come from the
+    module's own ``TwoViewDropout``, never from ``dropout`` or a config.
 
     Raises:
         UnplacedDropoutError: the module asks for a dropout but holds it elsewhere.
     """
-    inputs = (query, key, value, attention_mask)
+    if packing is None:
+        return attend(module, query, key, value, attention_mask, dropout, **kwargs), None
+    query, key, value = (
+        packing.unpack(t.transpose(1, 2)).transpose(1, 2) for t in (query, key, value)
+    )
+    return packing.pack(attend(module, query, key, value, packing.mask, dropout, **kwargs)), None
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    **kwargs: Any,
+) -> Tensor:
+    """(2 * batch, queries, heads, head) of (2 * batch, heads, queries or seq, head).
+
+    mask: True (or 0, to be added) where there is a token. Otherwise as ``two_view_attention``.
+    """
+    inputs = (query, key, value, mask)
     if not module.training or dropout == 0.0:
-        return sdpa_attention_forward(module, *inputs, dropout=0.0, **kwargs)
+        return sdpa_attention_forward(module, *inputs, dropout=0.0, **kwargs)[0]
     holder = getattr(module, "dropout", None)
     if not isinstance(holder, TwoViewDropout):
         raise UnplacedDropoutError(
             f"{type(module).__name__} applies attention dropout {dropout} that is not in its "
             "`dropout` module, so its two rates cannot be set; use a BERT or RoBERTa encoder"
         )
-    halves = zip(*((None, None) if t is None else _halves(t) for t in inputs), strict=True)
-    outputs = [
-        sdpa_attention_forward(module, *half, dropout=rate, **kwargs)[0]
-        for half, rate in zip(halves, holder.rates, strict=True)
-    ]
-    return torch.cat(outputs), None
+    if query.is_cuda:  # the fused kernels draw masks of their own, at one rate a call
+        halves = zip(*((None, None) if t is None else _halves(t) for t in inputs), strict=True)
+        outputs = [
+            sdpa_attention_forward(module, *half, dropout=rate, **kwargs)[0]
+            for half, rate in zip(halves, holder.rates, strict=True)
+        ]
+        return torch.cat(outputs)
+    scaling = kwargs.get("scaling") or query.shape[-1] ** -0.5
+    if mask is None:
+        mask = query.new_zeros(())
+    elif mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
+    scores = torch.add(mask, query @ key.transpose(-1, -2), alpha=scaling)
+    return (holder(scores.softmax(-1)) @ value).transpose(1, 2)
 
 
 # The mask must be registered under the same name: without it, padding would be attended to.

@@ -15,12 +15,13 @@ from rich.table import Table
 
 from scd_core import cli
 from scd_core.cli import console
+from scd_core.device import default_device
 from scd_core.inputs import Inputs, prepare
 from scd_core.models import BUNDLED, PINNED
 from scd_core.provenance import collect
 from scd_core.recipe import Recipe, from_toml, preset, preset_names
 from scd_core.tracking import Tracking
-from scd_core.training import default_device, untrained_scores
+from scd_core.training import untrained_scores
 from search import report
 from search.interrupt import Interrupted
 from search.ledger import read_finished, refuse_another

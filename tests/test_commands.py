@@ -19,10 +19,11 @@ from safetensors.torch import load_file, save_file
 
 from scd_core import evaluate, train
 from scd_core.data import DataError
+from scd_core.divergence import DivergedError
 from scd_core.recipe import Recipe
 from scd_core.run_folder import sole_user
 from scd_core.tracking import Status, Tracking, TrackingError
-from scd_core.training import DivergedError, StepRecord
+from scd_core.training import StepRecord
 from search import coarse_grid
 from tests.test_training import texts  # noqa: F401  (a fixture)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from scd_core import objectives
 from scd_core.objectives import VARIANCE_EPSILON, decorrelation_sums, scd, self_contrast
 from scd_core.recipe import Objective
 
@@ -75,6 +76,34 @@ def test_equals_plain_loops(settings: Objective) -> None:
     assert scd(*inputs, settings).loss.item() == pytest.approx(
         plain_scd(*inputs, settings), rel=1e-9, abs=1e-9
     )
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 100])
+def test_the_printed_correlation_is_the_same_in_blocks(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Objective(normaliser="printed", lam=0.7, alpha=0.3)
+    inputs = [x.requires_grad_() for x in views()]
+    monkeypatch.setattr(objectives, "PRINTED_ROWS", rows)
+    loss = scd(*inputs, settings).loss
+    assert loss.item() == pytest.approx(plain_scd(*inputs, settings), rel=1e-9)
+    assert torch.autograd.gradcheck(lambda *x: scd(*x, settings).loss, inputs)
+
+
+def test_the_printed_correlation_keeps_no_block() -> None:
+    """What autograd keeps for backward is of the order of the inputs, not of proj squared."""
+    kept = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x.numel())
+        return x
+
+    p_a, p_b = (torch.randn(4, 2048, requires_grad=True) for _ in range(2))
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        diagonal, off_diagonal = decorrelation_sums(p_a, p_b, "printed")
+    assert max(kept) <= 4 * 2048
+    (diagonal + off_diagonal).backward()
+    assert p_a.grad is not None
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

@@ -65,6 +65,19 @@ def test_a_preset_is_told_by_model_and_data_too() -> None:
     assert preset_of(dataclasses.replace(recipe, model=Model(revision="other"))) is None
 
 
+def test_auto_is_resolved_before_it_identifies() -> None:
+    """In bf16 and in fp32 a preset is two runs; both are that preset."""
+    auto = Recipe()
+    runs = {precision: auto.in_precision(precision) for precision in ("fp32", "bf16")}
+    assert auto.optim.precision == "auto"
+    assert [run.optim.precision for run in runs.values()] == ["fp32", "bf16"]
+    assert auto.run_hashes == {run.hash for run in runs.values()}
+    assert len(auto.run_hashes | {auto.hash}) == 3
+    assert [preset_of(run) for run in runs.values()] == ["scd-bert-paper"] * 2
+    assert runs["fp32"].in_precision("bf16") == runs["fp32"]
+    assert runs["fp32"].run_hashes == {runs["fp32"].hash}
+
+
 def test_paths_of_any_script_survive_toml(tmp_path: Path) -> None:
     data = dataclasses.replace(Recipe().data, corpus='d"a\\t/\u4f60\U0001f600.txt')
     path = tmp_path / "recipe.toml"

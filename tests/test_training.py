@@ -14,13 +14,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from scd_core import training
+from scd_core.divergence import DivergedError, LossWatch
 from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs, prepare
 from scd_core.objectives import Terms
 from scd_core.recipe import Data, Model, Optim, Projector, Recipe, Selection
 from scd_core.run_folder import Evaluation, model_path, read_result
-from scd_core.training import DivergedError, StepRecord, train
+from scd_core.training import StepRecord, train
 from tests.conftest import WORDS
 
 CPU = torch.device("cpu")
@@ -44,7 +45,13 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_recipe(model: Path, texts: Path, **optim: object) -> Recipe:
-    settings = {"batch_size": 8, "max_steps": STEPS, "lr": 1e-3, "max_length": 10} | optim
+    settings = {
+        "batch_size": 8,
+        "max_steps": STEPS,
+        "lr": 1e-3,
+        "max_length": 10,
+        "precision": "fp32",
+    } | optim
     return Recipe(
         model=Model(name=str(model)),
         projector=Projector(width=64, layers=3),
@@ -276,6 +283,74 @@ def test_a_loss_that_is_no_number_stops_at_its_step(
         list(train(prepare(make_recipe(tiny_models["bert"], texts)), tmp_path, CPU))
     assert not model_path(tmp_path).exists()
     assert read_result(tmp_path) is None
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 6])
+def test_a_loss_seen_late_is_named_by_its_step(
+    tiny_models: dict[str, Path],
+    texts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    every: int,
+) -> None:
+    """As on a GPU. Nothing of the third step or later is evaluated or kept."""
+    original, calls = training.scd, itertools.count(1)
+
+    def third_is_nan(*args: object) -> Terms:
+        terms = original(*args)  # type: ignore[arg-type]
+        return terms._replace(loss=terms.loss * float("nan")) if next(calls) == 3 else terms
+
+    monkeypatch.setattr(training, "scd", third_is_nan)
+    monkeypatch.setattr(
+        training, "LossWatch", lambda total, remedy, late: LossWatch(total, remedy, late=True)
+    )
+    recipe = dataclasses.replace(
+        make_recipe(tiny_models["bert"], texts), selection=Selection(every=every)
+    )
+    seen: list[StepRecord | Evaluation] = []
+    with pytest.raises(DivergedError, match=r"nan at step 3 of 20.*optim\.lr"):
+        seen.extend(train(prepare(recipe), tmp_path, CPU, checkpoint_seconds=0))
+    evaluated = [record.step for record in seen if isinstance(record, Evaluation)]
+    assert evaluated == [step for step in (1, 2) if step % every == 0]
+    assert model_path(tmp_path).exists() == bool(evaluated)
+    assert {p.name for p in tmp_path.glob("checkpoints/*")} == {"step-00000001", "step-00000002"}
+    assert read_result(tmp_path) is None
+
+
+def test_closing_on_a_loss_not_yet_seen_keeps_nothing_of_it(
+    tiny_models: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = training.scd
+    monkeypatch.setattr(
+        training, "scd", lambda *a: (t := original(*a))._replace(loss=t.loss * float("inf"))
+    )
+    monkeypatch.setattr(
+        training, "LossWatch", lambda total, remedy, late: LossWatch(total, remedy, late=True)
+    )
+    records = train(prepare(make_recipe(tiny_models["bert"], texts)), tmp_path, CPU)
+    next(records)
+    with pytest.raises(DivergedError, match="step 1 of 20"):
+        records.close()
+    assert not list(tmp_path.glob("checkpoints/*"))
+
+
+def test_precision_auto_is_what_the_processor_has(
+    tiny_models: dict[str, Path], texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is resolved before the run has an identity, and the record tells what it became."""
+    recipe = make_recipe(tiny_models["bert"], texts, precision="auto")
+    found = {}
+    for name, can in (("fp32", {}), ("bf16", {"avx512_bf16": True})):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda can=can: can)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        inputs = prepare(recipe)
+        assert inputs.recipe.optim.precision == name
+        assert f'precision = "{name}"' in inputs.recipe.to_toml()
+        assert inputs.recipe.symbols()["optim.precision"] == name
+        found[name] = inputs.identity
+        explicit = make_recipe(tiny_models["bert"], texts, precision=name)
+        assert prepare(explicit).identity == inputs.identity
+    assert found["fp32"] != found["bf16"]
 
 
 def test_identity_follows_the_content_of_the_inputs(

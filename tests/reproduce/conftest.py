@@ -13,7 +13,7 @@ from scd_core.tracking import RunInfo
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 KEYS = tuple(f"test.{task}.spearman_all" for task in TASKS)
 PROTOCOL = "protocol-a"
-PAPER = preset("scd-bert-paper")
+PAPER = preset("scd-bert-paper").in_precision("fp32")
 
 
 def make_run(run_id: str, score: float | None = 70.0, seed: int = 0, **changes: Any) -> RunInfo:

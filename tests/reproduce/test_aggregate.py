@@ -24,7 +24,7 @@ def ids(group: Group) -> list[str]:
 
 
 def paper_group(selection: Selection) -> Group:
-    wanted = preset("scd-bert-paper").hash
+    wanted = preset("scd-bert-paper").in_precision("fp32").hash
     (group,) = [g for g in selection.groups if g.setting.recipe_hash == wanted]
     return group
 

@@ -110,6 +110,15 @@ def test_the_recipe_on_other_data_is_not_the_published_row(
     assert set(table.frame.loc[table.frame["n"] == 1, "section"]) == {"other"}
 
 
+def test_a_preset_in_either_precision_is_the_published_row(make_run: MakeRun) -> None:
+    """A preset leaves the precision to the machine; two precisions are never averaged."""
+    bf16 = preset("scd-bert-paper").in_precision("bf16")
+    runs = [make_run("a", 70.0), make_run("b", 71.0, 1)]
+    half = make_run("c", 80.0, recipe_hash=bf16.hash)
+    assert cell(build(1, [half]), "scd-bert")["mean"] == pytest.approx(80.0)
+    assert cell(build(1, [*runs, half]), "scd-bert")["mean"] == pytest.approx(70.5)
+
+
 def test_of_two_data_sets_the_one_with_most_seeds_is_the_published_row(make_run: MakeRun) -> None:
     runs = [make_run("a", 70.0, 0), make_run("b", 71.0, 1)]
     runs.append(make_run("c", 80.0, 2, start_time=9000, data_fingerprint="e" * 64))
