@@ -21,7 +21,7 @@ Pooling = Literal["cls", "mean", "first_last"]
 last layer averaged, over real tokens."""
 
 
-CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 4096, 65536
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 1024, 65536
 """Of a forward pass of ``encode``: with more, they leave a CPU's cache."""
 
 

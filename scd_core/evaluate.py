@@ -71,7 +71,7 @@ class Command:
     allow_damaged: bool = False
     """Score evaluation files that are not as they should be; marked, and in no table."""
     batch_tokens: int | None = None
-    """Tokens a forward pass; does not change the scores. Default: 4,096 on CPU, 65,536 on GPU."""
+    """Tokens a forward pass; does not change the scores. Default: 1,024 on CPU, 65,536 on GPU."""
     max_length: int | None = None
     """Tokens a sentence is cut to; default: the model's limit. Nothing is cut in the paper."""
     keep_vectors: bool = False
