@@ -21,17 +21,20 @@ _ROWS = 30
 
 
 def write_best(plan: Plan, outcomes: Sequence[Outcome], untrained: float | None) -> Path | None:
-    """Write the best trial's recipe to ``best.toml`` in the search's folder; None without one.
+    """Write the winner's recipe to ``best.toml`` in the search's folder; None without one.
 
-    The recipe plans the trial's whole training, since the learning rate falls over all planned
-    steps; trained with it, the best evaluation comes at the same step again.
+    With several seeds, it is that of the winning point's best trial. The recipe plans the trial's
+    whole training, since the learning rate falls over all planned steps; trained with it, the best
+    evaluation comes at the same step again.
     """
-    best = next(iter(ranked(outcomes)), None)
-    if best is None:
+    winner = next(iter(ranked(outcomes)), None)
+    if winner is None:
         return None
-    path = plan.folder / "best.toml"
+    best, path = winner.best, plan.folder / "best.toml"
+    mean = f"# Mean of {winner.n} seeds {_number(winner.mean)}; of this seed:\n"
     path.write_text(
-        f"# Best of {len(plan.trials)} points of the search {plan.name}: {best.trial.point}\n"
+        f"# Best of {plan.size} trials of the search {plan.name}: {winner.point}\n"
+        f"{mean if winner.n > 1 else ''}"
         f"# {plan.metric} {_number(best.score)} at step {best.step} of {plan.steps}; "
         f"untrained {_number(untrained)}\n{best.trial.recipe.to_toml()}",
         encoding="utf-8",
@@ -41,49 +44,55 @@ def write_best(plan: Plan, outcomes: Sequence[Outcome], untrained: float | None)
 
 def write_model_card(plan: Plan, inputs: Inputs, outcomes: Sequence[Outcome]) -> None:
     """Write the card of the best trial's model, where that model was kept."""
-    trial = ranked(outcomes)[0].trial
-    folder = plan.folder_of(trial)
+    best = ranked(outcomes)[0].best
+    folder = plan.folder_of(best.trial)
     result = read_result(folder)
     if result is None or result.best is None or not model_path(folder).is_dir():
         return
-    own = dataclasses.replace(inputs, recipe=trial.recipe)
+    own = dataclasses.replace(inputs, recipe=best.trial.recipe)
     write_card(model_path(folder), own, result.best.scores, result.best.step, (), collect())
 
 
 def attach(plan: Plan, store: Tracking, path: Path) -> None:
     """Keep ``path`` with the search's own MLflow run."""
-    runs = store.find("search", scd__identity=plan.identity)
+    runs = store.find("search", scd__identity=plan.identity, scd__search=plan.name)
     store.artifact(max(runs, key=lambda run: run.start_time).run_id, path)
 
 
 def table(plan: Plan, outcomes: Sequence[Outcome], untrained: Mapping[str, float | None]) -> Table:
-    """Trials by best dev evaluation under the untrained encoder; then what failed, and why."""
-    before = untrained.get(plan.metric)
+    """Points by best dev evaluation under the untrained encoder; then what failed, and why."""
+    before, several = untrained.get(plan.metric), len(plan.seeds) > 1
     title = f"search {plan.name}, ranked by {plan.metric}"
     view = Table(title=title, title_justify="left")
-    for name in ("", "alpha", "lambda", "r_A", "r_B", "step", "score", "gain"):
+    numbers = ("n", "mean", "spread") if several else ("step", "score")
+    for name in ("", "alpha", "lambda", "r_A", "r_B", *numbers, "gain"):
         view.add_column(name, justify="right")
     view.add_column("status", overflow="fold")
-    view.add_row("", "", "", "", "", "", _number(before), "", "untrained encoder")
+    blank = [""] * (len(numbers) - (2 if several else 1))
+    score = [_number(before), *blank] if several else [*blank, _number(before)]
+    view.add_row(*[""] * 5, *([""] if several else []), *score, "", "untrained encoder")
     view.add_section()
     best = ranked(outcomes)
-    for rank, outcome in enumerate(best[:_ROWS], 1):
+    for rank, standing in enumerate(best[:_ROWS], 1):
+        own = standing.best
+        values = [str(standing.n), _number(standing.mean), _number(standing.spread, "")]
+        status = "pruned" if own.status == "PRUNED" else "finished"
         view.add_row(
             str(rank),
-            *_point(outcome),
-            str(outcome.step),
-            _number(outcome.score),
-            _gain(outcome.score, before),
-            "best" if rank == 1 else "finished",
+            *_point(own),
+            *(values if several else [str(own.step), _number(own.score)]),
+            _gain(standing.mean, before),
+            ("best" if rank == 1 else status) + (f": {own.reason}" if own.reason else ""),
             style="bold" if rank == 1 else None,
         )
     if len(best) > _ROWS:
-        view.add_row("...", *[""] * 7, f"{len(best) - _ROWS} more in MLflow")
+        view.add_row("...", *[""] * (5 + len(numbers)), f"{len(best) - _ROWS} more in MLflow")
     view.add_section()
     for outcome in outcomes:
-        if not outcome.valid:
-            status = outcome.status.lower()
-            view.add_row("", *_point(outcome), "", "", "", f"{status}: {outcome.reason}")
+        if outcome.score is None:
+            seed = f" (seed {outcome.trial.recipe.seed})" if several else ""
+            status = f"{outcome.status.lower()}{seed}: {outcome.reason}"
+            view.add_row("", *_point(outcome), *[""] * (1 + len(numbers)), status)
     return view
 
 
@@ -97,18 +106,21 @@ def print_report(
 ) -> None:
     """Print the table, where the best recipe lies, and what to do next."""
     console.print(table(plan, outcomes, untrained))
-    valid = ranked(outcomes)
-    say(console, f"{len(valid)} of {len(plan.trials)} trials finished.")
-    if len(valid) < len(plan.trials):
+    settled = [outcome for outcome in outcomes if outcome.settled]
+    pruned = [outcome for outcome in settled if outcome.status == "PRUNED"]
+    said = f"{len(settled) - len(pruned)} of {plan.size} trials finished"
+    say(console, said + (f", {len(pruned)} pruned." if pruned else "."))
+    if len(settled) < plan.size:
         say(console, f"The same command tries the others again:\n  {plan.command}")
-    if best is None:
+    standings = ranked(outcomes)
+    if best is None or not standings:
         say(console, "no valid trial: no point of the grid has a defined dev score")
     else:
         before = untrained.get(plan.metric)
-        if before is not None and valid[0].score is not None and valid[0].score <= before:
+        if before is not None and standings[0].mean <= before:
             say(console, "no point of this grid is better than the untrained encoder")
         say(console, f"best recipe: {best}\n  python -m scd_core.train --recipe {best}")
-        model = model_path(plan.folder_of(valid[0].trial))
+        model = model_path(plan.folder_of(standings[0].best.trial))
         if model.is_dir():
             say(console, f"its model: {model}")
     address = f"mlflow ui --host 127.0.0.1 --backend-store-uri {store.address}"
@@ -126,8 +138,8 @@ def _point(outcome: Outcome) -> tuple[str, ...]:
     return f"{point.alpha:g}", f"{point.lam:g}", *rates
 
 
-def _number(score: float | None) -> str:
-    return "undefined" if score is None else f"{score:.2f}"
+def _number(score: float | None, undefined: str = "undefined") -> str:
+    return undefined if score is None else f"{score:.2f}"
 
 
 def _gain(score: float | None, before: float | None) -> str:

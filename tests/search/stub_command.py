@@ -17,7 +17,7 @@ from scd_core.corpus import Corpus
 from scd_core.evaluation.pairs import Pairs
 from scd_core.inputs import Inputs
 from scd_core.recipe import Recipe
-from search import coarse_grid
+from search import coarse_grid, command
 from search.runner import run_search
 
 
@@ -31,7 +31,7 @@ def stub_inputs(recipe: Recipe) -> Inputs:
 if __name__ == "__main__":
     log, seconds = Path(sys.argv.pop(1)), float(sys.argv.pop(1))
     training = stubs.counted(log, seconds=seconds)
-    coarse_grid.prepare = stub_inputs
-    coarse_grid.untrained_scores = lambda inputs: ()
-    coarse_grid.run_search = functools.partial(run_search, training=training)
+    command.prepare = stub_inputs
+    command.untrained_scores = lambda inputs: ()
+    command.run_search = functools.partial(run_search, training=training)
     cli.main(coarse_grid.run)

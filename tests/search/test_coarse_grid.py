@@ -24,19 +24,20 @@ from rich.console import Console
 from stub_command import stub_inputs
 
 from scd_core.tracking import Tracking
-from search import coarse_grid
-from search.ledger import optuna_url
+from search import coarse_grid, command
 from search.runner import run_search
+from search.study import optuna_url
 
 STOP_SECONDS = 15
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, store: Tracking) -> Console:
     """The command's console, with inputs that need no file."""
     console = Console(record=True, width=200, file=StringIO())
-    monkeypatch.setattr(coarse_grid, "console", console)
-    monkeypatch.setattr(coarse_grid, "prepare", stub_inputs)
+    monkeypatch.setattr(command, "console", console)
+    monkeypatch.setattr(command, "prepare", stub_inputs)
     return console
 
 
@@ -116,7 +117,8 @@ def interruptions(
         shutil.copy(empty_store, home / "mlflow.db")
         process = subprocess.Popen(
             [*command, str(home / "log"), "60", "--preset", "quick"],
-            env=dict(os.environ) | {"SCD_HOME": str(home), "OMP_NUM_THREADS": "1"},
+            env=dict(os.environ)
+            | {"SCD_HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -163,8 +165,8 @@ def test_interrupted_search_ends_soon_leaves_nothing_and_resumes(
     assert statuses == {("search", "KILLED"): 1, ("trial", "KILLED"): 2}
 
     with_stubs = functools.partial(run_search, training=stubs.counted(found.home / "log"))
-    monkeypatch.setattr(coarse_grid, "run_search", with_stubs)
-    monkeypatch.setattr(coarse_grid, "untrained_scores", lambda inputs: ())
+    monkeypatch.setattr(command, "run_search", with_stubs)
+    monkeypatch.setattr(command, "untrained_scores", lambda inputs: ())
     assert coarse_grid.run(["--preset", "quick"]) == 0
     assert "12 of 12 trials finished" in said.export_text()
     runs = store.find("trial")
