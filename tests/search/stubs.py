@@ -121,7 +121,8 @@ def drive(plan: Plan, store: Tracking, training: Training, stop_after: int = -1)
                 assert received is not None
                 schedule.report(trial, received)
         except Exception as error:
-            ended += len(schedule.failed_with(trial, f"{type(error).__name__}: {error}"))
+            reason = f"{type(error).__name__}: {error}".splitlines()[-1]
+            ended += len(schedule.failed_with(trial, reason))
         else:
             ended += len(schedule.ended(trial))
     finished = schedule.idle and not schedule.failed
