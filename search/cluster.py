@@ -6,9 +6,10 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
+from scd_core import places
 from search.machine import Share
 
 # Read by Ray on import, and by its workers. They keep it off the network, out of our terminal, away
@@ -27,6 +28,7 @@ _RAY_SETTINGS = {
     # grew from 1.6 to 3.4 GB over six trials of the quick preset; with one heap it stays at 1.6.
     "MALLOC_ARENA_MAX": "1",
 }
+_FOR_WORKERS = (*_RAY_SETTINGS, "SCD_DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE")
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0" means loopback addresses, on Linux as well
 _OBJECT_STORE_BYTES = (
     100 << 20
@@ -36,6 +38,8 @@ os.environ.update(_RAY_SETTINGS)
 import ray  # noqa: E402
 from ray._private import ray_constants  # noqa: E402
 from ray._private.node import Node  # noqa: E402
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -84,9 +88,16 @@ def join(address: str) -> None:
     Raises:
         ValueError: none answers.
     """
+    # Every node has the packages; what this process was told by its environment, workers are told.
+    told = {name: os.environ[name] for name in _FOR_WORKERS if name in os.environ}
+    told["SCD_HOME"] = str(places.home())
     try:
-        # Workers run this checkout's packages by name: every node has them installed.
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            address=address,
+            runtime_env={"env_vars": told},
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     except (ConnectionError, RuntimeError, TimeoutError) as error:
         raise ValueError(
             f"no Ray cluster answers at --address {address} ({error}); start one with `ray start "
@@ -106,6 +117,17 @@ def resources(address: str | None) -> tuple[int, int] | None:
     if not was_connected:
         ray.shutdown()
     return int(found.get("CPU", 0)), int(found.get("GPU", 0))
+
+
+def call(address: str | None, share: Share, function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function here, or with a trial's resources on the cluster at ``address``."""
+    if address is None:
+        return function(*arguments)
+    with connected(share, address):
+        # Work that a lost node takes along is done again; an error of its own is raised here.
+        remote = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus)(function)
+        result: T = ray.get(remote.remote(*arguments))
+        return result
 
 
 def _quiet() -> None:

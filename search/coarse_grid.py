@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     given = tyro.cli(Command, args=arguments, default=default, prog="python -m search.coarse_grid")
     remedy = "give their values with --space.alpha, --space.lam, --space.r-a and --space.r-b"
     command.refuse_searched(given.settings, base, remedy)
-    return command.search(given.options, given.settings, lambda *_: Stage("coarse", given.space))
+    return command.search(given.options, given.settings, Stage("coarse", given.space))
 
 
 if __name__ == "__main__":

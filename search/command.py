@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,18 +12,19 @@ from typing import Annotated
 
 import torch
 import tyro
-from rich.markup import escape
-from rich.table import Table
 
 from scd_core import cli
 from scd_core.cli import console
+from scd_core.data import DataError
+from scd_core.forecast import Cost, measure
 from scd_core.inputs import Inputs, prepare
-from scd_core.models import BUNDLED, PINNED
+from scd_core.models import BUNDLED, PINNED, ModelNotFoundError
 from scd_core.provenance import collect
 from scd_core.recipe import Recipe, from_toml, preset, preset_names
 from scd_core.tracking import Tracking
-from scd_core.training import default_device, untrained_scores
-from search import cluster, report
+from search import cluster, preview, report
+from search.display import duration
+from search.forecast import forecast, spent
 from search.interrupt import Interrupted
 from search.ledger import read_outcomes, refuse_another
 from search.machine import cpu_count, free_bytes, share_out
@@ -87,6 +89,10 @@ class Stage:
     """Said of the search in MLflow."""
 
 
+StageOf = Callable[[Inputs, Tracking], Stage]
+"""Gives the grid that depends on what the store holds of the stage before."""
+
+
 def start(arguments: Sequence[str]) -> tuple[str, Recipe]:
     """The preset's name and the recipe that the other flags change, read before them.
 
@@ -121,9 +127,7 @@ def refuse_searched(given: Recipe, base: Recipe, remedy: str) -> None:
         raise ValueError(f"alpha, lambda, r_A and r_B are searched: {remedy}")
 
 
-def around(
-    name: str, before: str, options: Options, reach: Around
-) -> Callable[[Inputs, Tracking], Stage]:
+def around(name: str, before: str, options: Options, reach: Around) -> StageOf:
     """The stage ``name`` around the winner of the stage ``before`` it."""
 
     def grid(inputs: Inputs, store: Tracking) -> Stage:
@@ -147,20 +151,28 @@ def _command_of(stage: str, options: Options) -> str:
     return f"python -m search.{kind}_grid --preset {options.preset}{name}{depth}"
 
 
-def search(options: Options, settings: Recipe, stage: Callable[[Inputs, Tracking], Stage]) -> int:
-    """Plan, search and report. Returns the exit code: 0 with a best point, else 1.
-
-    Args:
-        stage: Gives the grid, which may depend on what the store holds of the stage before.
-    """
-    inputs = prepare(_absolute(settings))
+def search(options: Options, settings: Recipe, stage: Stage | StageOf) -> int:
+    """Plan, search and report. Returns the exit code: 0 with a best point, else 1."""
+    began = time.monotonic()
+    try:
+        inputs = prepare(_absolute(settings))
+    except (DataError, ModelNotFoundError) as missing:
+        if not options.dry_run:
+            raise
+        return _print_needs(options, settings, stage, missing)
     store = Tracking()
-    plan = _plan(options, inputs, stage(inputs, store))
+    grid = stage if isinstance(stage, Stage) else stage(inputs, store)
+    plan = _plan(options, inputs, grid)
     refuse_another(plan)
-    _print_plan(plan, inputs, len(read_outcomes(plan, store)))
+    known = read_outcomes(plan, store).values()
+    preview.print_plan(plan, inputs, len(known), console)
+    cost, untrained = _calibrated(plan, inputs, store, len(known), options)
+    ahead = forecast(plan, cost, known) if cost else None
+    if ahead:
+        report.say(console, f"forecast   {ahead}")
     if options.dry_run:
+        _print_alternatives(plan, cost)
         return 0
-    untrained = _untrained(plan, inputs, store)
     try:
         outcomes = run_search(plan, store, untrained, console, address=options.address)
     except Interrupted as stop:
@@ -172,6 +184,10 @@ def search(options: Options, settings: Recipe, stage: Callable[[Inputs, Tracking
         report.write_model_card(plan, inputs, outcomes)
         report.attach(plan, store, best)
     report.print_report(plan, outcomes, untrained, best, store, console)
+    if ahead:
+        before = sum(outcome.steps for outcome in known)
+        cost_line = spent(plan, outcomes, time.monotonic() - began, before)
+        report.say(console, f"{cost_line}; forecast {duration(ahead.wall_seconds)}")
     return 1 if best is None else 0
 
 
@@ -227,47 +243,47 @@ def _plan(options: Options, inputs: Inputs, stage: Stage) -> Plan:
     )
 
 
-def _untrained(plan: Plan, inputs: Inputs, store: Tracking) -> Mapping[str, float | None]:
-    """Dev scores of the encoder as it comes; read back where a search of it has them already."""
-    prefix = "untrained."
-    for run in store.find("search", scd__base=plan.base):
-        known = {k.removeprefix(prefix): v for k, v in run.metrics.items() if k.startswith(prefix)}
-        if known:
-            return known
-    with console.status("scoring the untrained encoder"):
-        return {score.key: score.value for score in untrained_scores(inputs)}
+def _calibrated(
+    plan: Plan, inputs: Inputs, store: Tracking, known: int, options: Options
+) -> tuple[Cost | None, Mapping[str, float | None]]:
+    """What a trial costs, and the dev scores of the encoder as it comes.
+
+    Where nothing is left to run, there is no cost, and the scores are those recorded.
+    """
+    if known >= plan.size:
+        prefix = "untrained."
+        for run in store.find("search", scd__base=plan.base):
+            found = {k.removeprefix(prefix): v for k, v in run.metrics.items()}
+            scores = {k: v for k, v in found.items() if f"{prefix}{k}" in run.metrics}
+            if scores:
+                return None, scores
+    with console.status("timing a few steps and scoring the untrained encoder"):
+        threads = max(1, int(plan.share.cpus))
+        cost = cluster.call(options.address, plan.share, measure, inputs, threads)
+    return cost, {score.key: score.value for score in cost.untrained}
 
 
-def _print_plan(plan: Plan, inputs: Inputs, finished: int) -> None:
-    share, space = plan.share, plan.space
-    each = f"{share.cpus:g} CPU" + (f" and {share.gpus:g} GPU" if share.gpus else "")
-    rates = [" ".join(f"{100 * rate:g}%" for rate in rates) for rates in (space.r_a, space.r_b)]
-    points = f"{len(space.points):,}: alpha {_list(space.alpha)}; lambda {_list(space.lam)}; "
-    trials = f"{plan.size:,}"
-    if len(plan.seeds) > 1:
-        trials += f", each point with seeds {' '.join(map(str, plan.seeds))}"
-    if plan.sampler != "grid":
-        trials += f", chosen by {plan.sampler}"
-    view = Table.grid(padding=(0, 2))
-    for key, value in {
-        "search": plan.name,
-        "points": points + f"r_A {rates[0]}; r_B {rates[1]}; r_A < r_B",
-        "trials": trials,
-        "finished": f"{finished} already, {max(0, plan.size - finished)} to run",
-        "encoder": f"{plan.recipe.model.name}, {plan.recipe.model.pooling} pooling, "
-        f"on {default_device()}",
-        "sentences": f"{len(inputs.corpus.sentences):,} ({inputs.corpus.name})",
-        "steps": f"{plan.steps:,} each, of batch {plan.recipe.optim.batch_size}",
-        "ranked by": f"best {plan.metric}, every {plan.recipe.selection.every} steps",
-        "at a time": f"{share.concurrent} trials of {each}",
-        "folder": str(plan.folder),
-    }.items():
-        view.add_row(f"[bold]{key}[/]", escape(value))
-    console.print(view, highlight=False)
+def _print_alternatives(plan: Plan, cost: Cost | None) -> None:
+    """What pruning would change, and what this machine lacks."""
+    halved = dataclasses.replace(plan, pruning=Pruning("halving"))
+    saves = halved.pruning.rungs(plan.steps, plan.recipe.selection.every)
+    if cost and saves and plan.pruning.rule != "halving":
+        report.say(console, f"with --pruning.rule halving   {forecast(halved, cost)}")
+    if not plan.share.gpus:
+        preview.print_needs(plan.recipe, plan.size, console)
 
 
-def _list(values: Sequence[float]) -> str:
-    """Values; a long ladder by its ends and its step."""
-    if len(values) <= 6:
-        return " ".join(f"{value:g}" for value in values)
-    return f"{values[0]:g} to {values[-1]:g} by {values[1] - values[0]:.6g}"
+def _print_needs(
+    options: Options, settings: Recipe, stage: Stage | StageOf, missing: ValueError
+) -> int:
+    """The plan as far as it can be made where something that a trial reads is not there."""
+    if not isinstance(stage, Stage):
+        raise missing
+    space, seeds = stage.space, options.seeds or (settings.seed,)
+    trials = min(options.max_trials or 10**9, len(space.points) * len(seeds))
+    rows = {"stage": stage.name, "points": preview.points(space), "trials": f"{trials:,}"}
+    preview.print_rows(rows, console)
+    report.say(console, f"not here   {missing}")
+    if not torch.cuda.is_available():
+        preview.print_needs(settings, trials, console)
+    return 0

@@ -21,7 +21,7 @@ import pytest
 import stubs
 import torch
 from rich.console import Console
-from stub_command import stub_inputs
+from stub_command import stub_cost, stub_inputs
 
 from scd_core.tracking import Tracking
 from search import coarse_grid, command
@@ -38,6 +38,7 @@ def said(monkeypatch: pytest.MonkeyPatch, store: Tracking) -> Console:
     console = Console(record=True, width=200, file=StringIO())
     monkeypatch.setattr(command, "console", console)
     monkeypatch.setattr(command, "prepare", stub_inputs)
+    monkeypatch.setattr(command, "measure", stub_cost)
     return console
 
 
@@ -166,7 +167,6 @@ def test_interrupted_search_ends_soon_leaves_nothing_and_resumes(
 
     with_stubs = functools.partial(run_search, training=stubs.counted(found.home / "log"))
     monkeypatch.setattr(command, "run_search", with_stubs)
-    monkeypatch.setattr(command, "untrained_scores", lambda inputs: ())
     assert coarse_grid.run(["--preset", "quick"]) == 0
     assert "12 of 12 trials finished" in said.export_text()
     runs = store.find("trial")

@@ -14,7 +14,7 @@ import pytest
 import stubs
 from ray import cloudpickle
 from rich.console import Console
-from stub_command import stub_inputs
+from stub_command import stub_cost, stub_inputs
 from stubs import counted, drive, scripted
 
 from scd_core.tracking import Tracking
@@ -137,7 +137,7 @@ def test_stages_run_after_one_another_without_naming_anything_but_the_stage(
     console = Console(record=True, width=200, file=StringIO())
     monkeypatch.setattr(command, "console", console)
     monkeypatch.setattr(command, "prepare", stub_inputs)
-    monkeypatch.setattr(command, "untrained_scores", lambda inputs: ())
+    monkeypatch.setattr(command, "measure", stub_cost)
     monkeypatch.setattr(command, "run_search", functools.partial(run_search, training=counted(log)))
     stages = [
         (coarse_grid.run, [], "coarse", 12),
