@@ -1,6 +1,6 @@
 """``search.coarse_grid`` with stub trainings, for tests that need the command as a process.
 
-Usage: stub_command.py LOG SECONDS FLAG...
+Usage: stub_command.py STUB LOG SECONDS FLAG..., where STUB is counted or durable.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def stub_cost(inputs: Inputs, threads: int) -> Cost:
 
 
 if __name__ == "__main__":
+    stub = getattr(stubs, sys.argv.pop(1))
     log, seconds = Path(sys.argv.pop(1)), float(sys.argv.pop(1))
-    training = stubs.counted(log, seconds=seconds)
+    training = stub(log, seconds=seconds)
     command.prepare = stub_inputs
     command.measure = stub_cost
     command.run_search = functools.partial(run_search, training=training)

@@ -65,6 +65,33 @@ def counted(
     return training
 
 
+DURABLE = {4 * n: 50.0 + n for n in range(1, 6)}
+"""Evaluations of ``durable`` at alpha 0, by step."""
+
+
+def durable(log: Path, seconds: float) -> Training:
+    """Twenty steps that take so long together, with a checkpoint after each and 5 evaluations."""
+
+    def training(recipe: Recipe, folder: Path, threads: int) -> Generator[Report]:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = folder / "checkpoint"
+        start = int(place.read_text()) if place.exists() else 0
+        with log.open("a", encoding="ascii") as file:
+            file.write(f"{recipe.objective.alpha:g} {start}\n")
+        for step in range(start + 1, 21):
+            time.sleep(seconds / 20)
+            if step in DURABLE:
+                score = DURABLE[step] + recipe.objective.alpha
+                yield Report(step, 20, {STSB: score}, score)
+            elif step == start + 1:
+                yield Report(step, 20)
+            fresh = place.with_suffix(f".{os.getpid()}")
+            fresh.write_text(str(step))
+            fresh.replace(place)
+
+    return training
+
+
 def placed(log: Path, seconds: float) -> Training:
     """Notes where and when each trial ran: node, visible GPUs, beginning and end."""
 

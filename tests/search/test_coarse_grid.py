@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +18,7 @@ import optuna
 import pytest
 import stubs
 import torch
+from processes import processes_of, stub_command
 from rich.console import Console
 from stub_command import stub_cost, stub_inputs
 
@@ -29,7 +28,6 @@ from search.runner import run_search
 from search.study import optuna_url
 
 STOP_SECONDS = 15
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -82,16 +80,6 @@ def test_wrong_flags_are_refused_with_the_remedy(
         coarse_grid.run([*flags, "--dry-run"])
 
 
-def processes_of(home: Path) -> list[int]:
-    """Processes that inherited this home in their environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if f"SCD_HOME={home}\0".encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return found
-
-
 @dataclass
 class Interruption:
     """A search that two trials of 60 seconds were running in when signals came."""
@@ -111,20 +99,11 @@ def interruptions(
     tmp_path_factory: pytest.TempPathFactory, empty_store: Path
 ) -> dict[str, Interruption]:
     """Both at once, since starting takes most of the time."""
-    command = [sys.executable, str(Path(__file__).with_name("stub_command.py"))]
     started = {}
     for case in SIGNALS:
         home = tmp_path_factory.mktemp("home")
         shutil.copy(empty_store, home / "mlflow.db")
-        process = subprocess.Popen(
-            [*command, str(home / "log"), "60", "--preset", "quick"],
-            env=dict(os.environ)
-            | {"SCD_HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        process = stub_command(home, "counted", 60, "--preset", "quick")
         started[case] = (home, process)
     return {case: _interrupt(*started[case], SIGNALS[case]) for case in SIGNALS}
 
