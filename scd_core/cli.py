@@ -69,6 +69,8 @@ def quiet_libraries() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     for name in ("mlflow", "alembic", "httpx", "huggingface_hub"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # What it logs with a traceback, it also raises.
+    logging.getLogger("mlflow.store.db").setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager

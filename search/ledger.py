@@ -125,6 +125,7 @@ class Ledger:
             store.resume(self._parent_run, labels, params)
         store.inputs(self.parent, plan.data)
         store.text(self.parent, plan.recipe.to_toml(), "recipe.toml")
+        store.artifact(self.parent, plan.folder / "search.json")
         store.log(self.parent, {f"untrained.{k}": v for k, v in untrained.items()})
         for run in self._left.values():
             if run.status == "RUNNING":
@@ -220,6 +221,9 @@ class Ledger:
         """Close every open run, and the search itself with ``status``."""
         for index in list(self._runs):
             self.fail(self.plan.trials[index], "interrupted", status="KILLED")
+        for run in self._store.find("trial", scd__search=self.plan.name):
+            if run.status == "RUNNING":  # a server made it and went away before it said so
+                self._store.finish(run.run_id, "KILLED", {"scd.reason": "made twice"})
         tags = {}
         if best := next(iter(ranked(self.outcomes.values())), None):
             tags["scd.winner"] = json.dumps(best.point.symbols())

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from scd_core import places
-from scd_core.tracking import Status, Tracking
+from scd_core.tracking import Status, Tracking, TrackingError
 from scd_core.training import DivergedError
 from search.cluster import connected
 from search.display import Display
@@ -58,7 +58,6 @@ def run_search(
         schedule = Schedule(plan, ledger)
         if not (ledger.closed and schedule.idle):
             ledger.open(untrained)
-            status: Status = "KILLED"
             try:
                 if not schedule.idle:
                     ended = list(ledger.outcomes.values())
@@ -67,11 +66,22 @@ def run_search(
                         books = _Books(plan, ledger, schedule, display, interrupts)
                         _tune(plan, schedule, books, training)
                         interrupts.check()
-                if not schedule.out_of_time:
-                    status = "FAILED" if schedule.failed else "FINISHED"
-            finally:
-                ledger.close(status)
+            except TrackingError as error:
+                with contextlib.suppress(TrackingError):
+                    ledger.close("KILLED")
+                kept = f"What was trained is kept in {plan.folder}; go on with:\n  {plan.command}"
+                raise ValueError(f"{error}. {kept}") from error
+            except BaseException:
+                ledger.close("KILLED")
+                raise
+            ledger.close(_status(schedule))
         return [ledger.outcomes[index] for index in sorted(ledger.outcomes)]
+
+
+def _status(schedule: Schedule) -> Status:
+    if schedule.out_of_time:
+        return "KILLED"
+    return "FAILED" if schedule.failed else "FINISHED"
 
 
 def _tune(plan: Plan, schedule: Schedule, books: _Books, training: Training) -> None:
