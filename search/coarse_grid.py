@@ -10,7 +10,8 @@ import tyro
 from scd_core import cli
 from scd_core.recipe import Recipe
 from search import command
-from search.command import Flags, Options, Settings, Stage
+from search.command import Stage
+from search.options import Flags, Options, Settings
 from search.space import COARSE, QUICK, Space
 
 

@@ -8,10 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
 import torch
-import tyro
 
 from scd_core import cli
 from scd_core.cli import console
@@ -23,12 +21,15 @@ from scd_core.provenance import collect
 from scd_core.recipe import Recipe, from_toml, preset, preset_names
 from scd_core.tracking import Tracking
 from search import cluster, preview, report
-from search.display import duration
+from search.analysis import Confirmation
+from search.conclusion import conclude
 from search.forecast import forecast, spent
 from search.interrupt import Interrupted
 from search.ledger import read_outcomes, refuse_another
 from search.machine import cpu_count, free_bytes, share_out
-from search.plan import Budget, Plan, Sampler, base_of
+from search.options import Options
+from search.outcome import Outcome, ranked
+from search.plan import Budget, Plan, base_of
 from search.pruning import Pruning
 from search.runner import run_search
 from search.space import Space
@@ -37,46 +38,6 @@ from search.stages import Around, winner_of
 _KEYWORDS = {"documentation", "sample", "sts", "wiki1m"}  # of --corpus and --dev, not files
 _RECIPES = {"paper": "scd-bert-paper"}  # every other preset has its recipe's name
 _TRIALS, _QUICK_TRIALS = 60, 8  # of a search that does not run its whole grid
-
-
-@dataclass(frozen=True)
-class Options:
-    """The flags of every stage beside its grid and the recipe."""
-
-    preset: str | None = None
-    """"paper" (SCD-BERT), "quick" (minutes on two CPU cores), or any recipe preset. Default: paper
-    with a GPU, else quick."""
-    recipe: Path | None = None
-    """This recipe file (TOML) instead of the preset's recipe; flags override it."""
-    name: str | None = None
-    """Of the search, the same for all its stages. Default: made of the preset and a hash of recipe,
-    grid and data."""
-    sampler: Sampler = "grid"
-    """"grid" runs every point; "random" and "tpe" (tree-structured Parzen estimator) draw points of
-    the same grid, each once, as many as --max-trials."""
-    max_trials: int | None = None
-    """Trials with a result, in all commands together. Default for random and tpe: 60, quick 8."""
-    max_hours: float | None = None
-    """Begin no trial after so many hours of this command; the same command goes on."""
-    seeds: tuple[int, ...] | None = None
-    """Run every point once with each; the ranking is by their mean. Default: --seed."""
-    retries: int = 1
-    """Times that this command tries a failed trial again."""
-    pruning: Pruning = field(default_factory=Pruning)
-    concurrent: int | None = None
-    """Trials at the same time. Default: as GPUs, or CPUs and memory, allow."""
-    cpus_per_trial: float | None = None
-    """CPUs, and threads, of a trial. Default: an equal share."""
-    gpus_per_trial: float | None = None
-    """GPUs of a trial; 0.5 lets two share one. Default: 1 where there is one."""
-    address: str | None = None
-    """Of a running Ray cluster ("auto" or HOST:PORT) that trains instead of this machine."""
-    dry_run: bool = False
-    """Print the plan and stop."""
-
-
-Flags = Annotated[Options, tyro.conf.arg(name="")]
-Settings = Annotated[Recipe, tyro.conf.arg(name="")]
 
 
 @dataclass(frozen=True)
@@ -179,16 +140,37 @@ def search(options: Options, settings: Recipe, stage: Stage | StageOf) -> int:
         done = f"{len(read_outcomes(plan, store))} of {plan.size} points finished"
         report.say(console, f"stopped by {stop}: {done}. Go on with:\n  {plan.command}")
         return stop.exit_code
-    best = report.write_best(plan, outcomes, untrained.get(plan.metric))
-    if best is not None:
-        report.write_model_card(plan, inputs, outcomes)
-        report.attach(plan, store, best)
-    report.print_report(plan, outcomes, untrained, best, store, console)
-    if ahead:
-        before = sum(outcome.steps for outcome in known)
-        cost_line = spent(plan, outcomes, time.monotonic() - began, before)
-        report.say(console, f"{cost_line}; forecast {duration(ahead.wall_seconds)}")
-    return 1 if best is None else 0
+    costs = [f"forecast {ahead}"] if ahead else []
+    before = sum(outcome.steps for outcome in known)
+    costs.append(spent(plan, outcomes, time.monotonic() - began, before))
+    confirmation = _confirmed(options, plan, store, outcomes, untrained)
+    return conclude(plan, inputs, store, outcomes, untrained, costs, confirmation, console)
+
+
+def _confirmed(
+    options: Options,
+    plan: Plan,
+    store: Tracking,
+    outcomes: Sequence[Outcome],
+    untrained: Mapping[str, float | None],
+) -> Confirmation | None:
+    """Train the winner on fresh seeds, as a search of one point; None where that is not asked."""
+    winner = next(iter(ranked(outcomes)), None)
+    if not options.confirm or winner is None:
+        return None
+    point = winner.point
+    again = dataclasses.replace(
+        plan,
+        stage=f"{plan.stage}-confirm",
+        space=Space((point.alpha,), (point.lam,), (point.r_a,), (point.r_b,)),
+        seeds=tuple(range(max(plan.seeds) + 1, max(plan.seeds) + 1 + options.confirm)),
+        sampler="grid",
+        pruning=Pruning(),
+        budget=Budget(retries=options.retries),
+    )
+    report.say(console, f"training the winner, {point}, on {options.confirm} fresh seeds")
+    found = run_search(again, store, untrained, console, address=options.address)
+    return Confirmation(winner.mean, tuple(found))
 
 
 def _absolute(recipe: Recipe) -> Recipe:

@@ -10,7 +10,7 @@ import tyro
 from scd_core import cli
 from scd_core.recipe import Recipe
 from search import command
-from search.command import Flags, Options, Settings
+from search.options import Flags, Options, Settings
 from search.stages import FINE, Around
 
 

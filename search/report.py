@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from scd_core.inputs import Inputs
 from scd_core.provenance import collect
 from scd_core.run_folder import model_path, read_result
 from scd_core.tracking import Tracking
+from search.analysis import edges
 from search.outcome import Outcome, ranked
 from search.plan import Plan
 
@@ -31,12 +32,12 @@ def write_best(plan: Plan, outcomes: Sequence[Outcome], untrained: float | None)
     if winner is None:
         return None
     best, path = winner.best, plan.folder / "best.toml"
-    mean = f"# Mean of {winner.n} seeds {_number(winner.mean)}; of this seed:\n"
+    mean = f"# Mean of {winner.n} seeds {number(winner.mean)}; of this seed:\n"
     path.write_text(
         f"# Best of {plan.size} trials of the search {plan.name}: {winner.point}\n"
         f"{mean if winner.n > 1 else ''}"
-        f"# {plan.metric} {_number(best.score)} at step {best.step} of {plan.steps}; "
-        f"untrained {_number(untrained)}\n{best.trial.recipe.to_toml()}",
+        f"# {plan.metric} {number(best.score)} at step {best.step} of {plan.steps}; "
+        f"untrained {number(untrained)}\n{best.trial.recipe.to_toml()}",
         encoding="utf-8",
     )
     return path
@@ -53,10 +54,15 @@ def write_model_card(plan: Plan, inputs: Inputs, outcomes: Sequence[Outcome]) ->
     write_card(model_path(folder), own, result.best.scores, result.best.step, (), collect())
 
 
-def attach(plan: Plan, store: Tracking, path: Path) -> None:
-    """Keep ``path`` with the search's own MLflow run."""
+def attach(
+    plan: Plan, store: Tracking, files: Iterable[Path], figures: Mapping[str, float]
+) -> None:
+    """Keep files and figures with the search's own MLflow run."""
     runs = store.find("search", scd__identity=plan.identity, scd__search=plan.name)
-    store.artifact(max(runs, key=lambda run: run.start_time).run_id, path)
+    run_id = max(runs, key=lambda run: run.start_time).run_id
+    for path in files:
+        store.artifact(run_id, path)
+    store.log(run_id, figures)
 
 
 def table(plan: Plan, outcomes: Sequence[Outcome], untrained: Mapping[str, float | None]) -> Table:
@@ -69,18 +75,18 @@ def table(plan: Plan, outcomes: Sequence[Outcome], untrained: Mapping[str, float
         view.add_column(name, justify="right")
     view.add_column("status", overflow="fold")
     blank = [""] * (len(numbers) - (2 if several else 1))
-    score = [_number(before), *blank] if several else [*blank, _number(before)]
+    score = [number(before), *blank] if several else [*blank, number(before)]
     view.add_row(*[""] * 5, *([""] if several else []), *score, "", "untrained encoder")
     view.add_section()
     best = ranked(outcomes)
     for rank, standing in enumerate(best[:_ROWS], 1):
         own = standing.best
-        values = [str(standing.n), _number(standing.mean), _number(standing.spread, "")]
+        values = [str(standing.n), number(standing.mean), number(standing.spread, "")]
         status = "pruned" if own.status == "PRUNED" else "finished"
         view.add_row(
             str(rank),
-            *_point(own),
-            *(values if several else [str(own.step), _number(own.score)]),
+            *cells(own),
+            *(values if several else [str(own.step), number(own.score)]),
             _gain(standing.mean, before),
             ("best" if rank == 1 else status) + (f": {own.reason}" if own.reason else ""),
             style="bold" if rank == 1 else None,
@@ -92,7 +98,7 @@ def table(plan: Plan, outcomes: Sequence[Outcome], untrained: Mapping[str, float
         if outcome.score is None:
             seed = f" (seed {outcome.trial.recipe.seed})" if several else ""
             status = f"{outcome.status.lower()}{seed}: {outcome.reason}"
-            view.add_row("", *_point(outcome), *[""] * (1 + len(numbers)), status)
+            view.add_row("", *cells(outcome), *[""] * (1 + len(numbers)), status)
     return view
 
 
@@ -103,8 +109,13 @@ def print_report(
     best: Path | None,
     store: Tracking,
     console: Console,
+    notes: Sequence[str] = (),
 ) -> None:
-    """Print the table, where the best recipe lies, and what to do next."""
+    """Print the table, where the best recipe lies, and what to do next.
+
+    Args:
+        notes: Lines said before those.
+    """
     console.print(table(plan, outcomes, untrained))
     settled = [outcome for outcome in outcomes if outcome.settled]
     pruned = [outcome for outcome in settled if outcome.status == "PRUNED"]
@@ -119,6 +130,10 @@ def print_report(
         before = untrained.get(plan.metric)
         if before is not None and standings[0].mean <= before:
             say(console, "no point of this grid is better than the untrained encoder")
+        for edge in edges(plan, standings[0].point):
+            say(console, f"{edge}:\n  {plan.command} {edge.flags}")
+        for note in notes:
+            say(console, note)
         say(console, f"best recipe: {best}\n  python -m scd_core.train --recipe {best}")
         model = model_path(plan.folder_of(standings[0].best.trial))
         if model.is_dir():
@@ -132,13 +147,15 @@ def say(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _point(outcome: Outcome) -> tuple[str, ...]:
+def cells(outcome: Outcome) -> tuple[str, ...]:
+    """alpha, lambda, r_A and r_B as they are printed."""
     point = outcome.trial.point
     rates = f"{100 * point.r_a:g}%", f"{100 * point.r_b:g}%"
     return f"{point.alpha:g}", f"{point.lam:g}", *rates
 
 
-def _number(score: float | None, undefined: str = "undefined") -> str:
+def number(score: float | None, undefined: str = "undefined") -> str:
+    """A score as it is printed."""
     return undefined if score is None else f"{score:.2f}"
 
 

@@ -54,7 +54,7 @@ class Study:
                 "--name"
             )
         self._study.set_user_attr("identity", plan.identity)
-        self._distributions = distributions(plan.space)
+        self._space = plan.space
         self._told = {
             (t.user_attrs.get("identity"), t.state) for t in self._study.get_trials(deepcopy=False)
         }
@@ -65,33 +65,38 @@ class Study:
         Args:
             selected: Ranking dev score by step.
         """
-        trial = self.as_trial(outcome, selected)
+        trial = as_trial(outcome, selected, self._space)
         key = (outcome.trial.identity, trial.state)
         if trial.state != TrialState.FAIL and key in self._told:
             return
         self._study.add_trial(trial)
         self._told.add(key)
 
-    def as_trial(self, outcome: Outcome, selected: Mapping[int, float | None]) -> FrozenTrial:
-        """An outcome in Optuna's form; a pruned one has its best evaluation as its value."""
-        made = create_trial(
-            state=_STATES[outcome.status],
-            value=outcome.score,
-            params=dict(outcome.trial.point.symbols()),
-            distributions=self._distributions,
-            user_attrs={
-                "identity": outcome.trial.identity,
-                "seed": outcome.trial.recipe.seed,
-                "best_step": outcome.step,
-                "reason": outcome.reason,
-                "mlflow_run": outcome.run_id,
-            },
-            intermediate_values={s: v for s, v in sorted(selected.items()) if v is not None},
-        )
-        if outcome.seconds:
-            began, ended = map(datetime.fromtimestamp, outcome.seconds)
-            made.datetime_start, made.datetime_complete = began, ended
-        return made
+
+def as_trial(outcome: Outcome, selected: Mapping[int, float | None], space: Space) -> FrozenTrial:
+    """An outcome in Optuna's form; a pruned one has its best evaluation as its value.
+
+    Args:
+        selected: Ranking dev score by step.
+    """
+    made = create_trial(
+        state=_STATES[outcome.status],
+        value=outcome.score,
+        params=dict(outcome.trial.point.symbols()),
+        distributions=distributions(space),
+        user_attrs={
+            "identity": outcome.trial.identity,
+            "seed": outcome.trial.recipe.seed,
+            "best_step": outcome.step,
+            "reason": outcome.reason,
+            "mlflow_run": outcome.run_id,
+        },
+        intermediate_values={s: v for s, v in sorted(selected.items()) if v is not None},
+    )
+    if outcome.seconds:
+        began, ended = map(datetime.fromtimestamp, outcome.seconds)
+        made.datetime_start, made.datetime_complete = began, ended
+    return made
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:

@@ -79,7 +79,7 @@ def test_best_is_by_best_evaluation_and_ties_by_grid_place(store: Tracking) -> N
     best = report.write_best(plan, outcomes, 0.5)
     assert best is not None
     assert from_toml(best) == outcomes[1].trial.recipe
-    report.attach(plan, store, best)
+    report.attach(plan, store, [best], {})
     text = StringIO()
     report.print_report(plan, outcomes, {STSB: 0.5}, best, store, Console(file=text, width=120))
     rows = [line for line in text.getvalue().splitlines() if line.startswith("│")]
