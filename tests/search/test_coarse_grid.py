@@ -152,3 +152,29 @@ def test_interrupted_search_ends_soon_leaves_nothing_and_resumes(
     assert Counter(run.status for run in runs) == {"FINISHED": 12}
     study = optuna.load_study(study_name=runs[0].tags["scd.search"], storage=optuna_url())
     assert Counter(t.state.name for t in study.trials)["COMPLETE"] == 12
+
+
+@pytest.mark.usefixtures("shared_ray", "store")
+def test_the_winner_is_trained_on_fresh_seeds_where_that_is_asked(
+    said: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_stubs = functools.partial(run_search, training=stubs.counted(tmp_path / "log"))
+    monkeypatch.setattr(command, "run_search", with_stubs)
+    flags = ["--preset", "quick", "--space.alpha", "0.1", "0.2", "--space.lam", "0.01"]
+    flags += ["--space.r-a", "0", "--space.r-b", "0.1"]
+    assert coarse_grid.run([*flags, "--confirm", "2"]) == 0
+    store = Tracking()
+    (run,) = store.find("search", scd__stage="coarse")
+    assert run.metrics["confirmed.mean"] == pytest.approx(50 + 10 * 0.2 + 0.2)
+    assert run.metrics["spent.steps"] == 40
+    trials = store.find("trial", scd__stage="coarse-confirm")
+    assert sorted(trial.tags["scd.seed"] for trial in trials) == ["1", "2"]
+    assert {trial.params["alpha"] for trial in trials} == {"0.2"}
+    text = said.export_text()
+    assert "the winner on 2 fresh seeds: 52.20" in text
+    assert "forecast about" in text
+    assert "40 of the 32" in text  # the stubs take 20 steps and the plan has 16
+    files = {file.path for file in store._client.list_artifacts(run.run_id)}
+    assert files == {"recipe.toml", "search.json", "best.toml", "report.html"}
+    assert "alpha = 0.2 is the highest of its values" in text
+    assert "--space.alpha 0.1 0.2 0.3 0.4" in text

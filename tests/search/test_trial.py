@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from stubs import drive
 
 from scd_core import train
+from scd_core.forecast import measure
 from scd_core.inputs import prepare
 from scd_core.recipe import Data, Model, Optim, Projector, Recipe, Selection
 from scd_core.run_folder import model_path
@@ -149,3 +150,40 @@ def test_a_failed_worker_s_trial_goes_on_from_its_checkpoint_and_tells_all(
     assert dict(store.history(outcome.run_id, KEY)) == evaluations(straight)
     one, other = weights(tmp_path / "one"), weights(plan.folder_of(plan.trials[0]))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.shared
+def test_a_search_reads_no_test_set(
+    tiny_models: dict[str, Path],
+    texts: Path,  # noqa: F811
+    data_dir: Path,
+    tmp_path: Path,
+    store: Tracking,
+) -> None:
+    """Only the dev files are there, and everything a search does with data works."""
+    for name in ("STS/STSBenchmark/sts-dev.csv", "SICK/SICK_trial.txt"):
+        place = tmp_path / "data" / "senteval" / name
+        place.parent.mkdir(parents=True)
+        place.symlink_to(data_dir / "senteval" / name)
+    recipe = Recipe(
+        model=Model(name=str(tiny_models["bert"])),
+        projector=Projector(width=64),
+        optim=Optim(batch_size=8, max_steps=4),
+        selection=Selection(every=4),
+        data=Data(corpus=str(texts / "corpus.txt"), data_dir=tmp_path / "data"),
+    )
+    inputs = prepare(recipe)
+    assert {data.context for data in inputs.data_inputs()} == {"training", "dev"}
+    assert {score.key.split(".")[0] for score in measure(inputs).untrained} == {"dev"}
+    plan = stubs.plan(
+        (0.1,),
+        recipe=recipe,
+        data_fingerprint=inputs.identity.data_fingerprint,
+        metric="dev.stsb.spearman_all",
+        steps=4,
+        tags={"scd.data_fingerprint": inputs.identity.data_fingerprint},
+        data=tuple(inputs.data_inputs()),
+    )
+    (outcome,) = drive(plan, store, train_recipe)
+    assert outcome.status == "FINISHED"
+    assert not [name for name in store.get(outcome.run_id).metrics if "test" in name]
