@@ -28,6 +28,9 @@ _RAY_SETTINGS = {
     # grew from 1.6 to 3.4 GB over six trials of the quick preset; with one heap it stays at 1.6.
     "MALLOC_ARENA_MAX": "1",
 }
+# Ray's own memory monitor counts the whole machine and kills trials for what others use; without
+# it, the kernel ends the process that asks for memory that is not there, and the trial has failed.
+_NO_MONITOR = "RAY_memory_monitor_refresh_ms"
 _FOR_WORKERS = (*_RAY_SETTINGS, "SCD_DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE")
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0" means loopback addresses, on Linux as well
 _OBJECT_STORE_BYTES = (
@@ -36,10 +39,14 @@ _OBJECT_STORE_BYTES = (
 os.environ.update(_RAY_SETTINGS)
 
 import ray  # noqa: E402
+import ray.air.execution._internal.actor_manager as actor_manager  # noqa: E402
 from ray._private import ray_constants  # noqa: E402
 from ray._private.node import Node  # noqa: E402
 
 T = TypeVar("T")
+# On a cluster the monitor may be on. Tune takes a worker's death for a failed trial, but one by the
+# monitor for a fault of its own, and ends the search (Ray 2.60).
+actor_manager.RayActorError = (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError)
 
 
 @contextlib.contextmanager
@@ -68,6 +75,7 @@ def start(cpus: int, gpus: int) -> None:
     """Start a Ray on this machine that listens on the loopback address and asks nobody else."""
     # Its import has read the variable, and the processes that it starts will.
     os.environ[_LOOPBACK], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    os.environ[_NO_MONITOR] = "0"
     with _no_api_server():
         ray.init(
             address="local",

@@ -230,8 +230,8 @@ class _Books(tune.Callback):
 
 
 def _error(trial: Any) -> Exception | None:
-    if trial.pickled_error_file is None:
-        return None
+    if trial.pickled_error_file is None:  # of a kind that Tune does not know
+        return RuntimeError(Path(trial.error_file).read_text()) if trial.error_file else None
     error: Exception = ray.cloudpickle.loads(Path(trial.pickled_error_file).read_bytes())
     return error
 
@@ -240,7 +240,7 @@ def _reason(error: Exception | None) -> tuple[str, str]:
     """Why a trial failed: the last line of its error, and the whole of it."""
     if error is None:
         return "Tune gives no reason", ""
-    if isinstance(error, ray.exceptions.OutOfMemoryError):
+    if "low on memory" in str(error):
         return "its worker process was killed: the machine ran out of memory", str(error)
     if isinstance(error, ray.exceptions.RayActorError):
         return "its worker process died (killed, or out of memory)", str(error)

@@ -64,7 +64,13 @@ def test_trials_share_a_gpu_by_their_fractions(
 
 
 @pytest.fixture
-def far(own_home: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def settings(request: pytest.FixtureRequest) -> dict[str, str]:
+    """More of the cluster's environment."""
+    return dict(getattr(request, "param", {}))
+
+
+@pytest.fixture
+def far(own_home: Path, settings: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Address of a cluster of three nodes, and the environment of commands that use it."""
     paths = (CHECKOUT, CHECKOUT / "tests" / "search")
     environment = dict(os.environ) | {
@@ -73,11 +79,12 @@ def far(own_home: Path) -> Iterator[tuple[str, dict[str, str]]]:
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     # Set in this process by the Ray on loopback that other tests share.
-    environment.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", None)
+    for name in ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_memory_monitor_refresh_ms"):
+        environment.pop(name, None)
     script = Path(__file__).with_name("stub_cluster.py")
     with subprocess.Popen(
         [sys.executable, str(script), "3"],
-        env=environment,
+        env=environment | settings,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -111,6 +118,43 @@ def test_a_search_runs_on_all_nodes_of_a_cluster(
     runs = Tracking().find("trial")
     assert Counter(run.status for run in runs) == {"FINISHED": 9}
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+KILLED_FOR_MEMORY = """
+import sys
+from pathlib import Path
+import stubs
+from rich.console import Console
+from scd_core.tracking import Tracking
+from search.machine import Share
+from search.runner import run_search
+
+plan = stubs.plan((0.1, 0.2), share=Share(concurrent=2, cpus=1, gpus=0), name="oom")
+run_search(plan, Tracking(), {}, Console(), stubs.placed(Path(sys.argv[2]), 30), sys.argv[1])
+"""
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("settings", [{"RAY_memory_usage_threshold": "0.01"}], indirect=True)
+def test_trials_that_the_cluster_kills_for_memory_have_failed_and_say_so(
+    far: tuple[str, dict[str, str]], tmp_path: Path
+) -> None:
+    """Nodes whose memory counts as full at 1%."""
+    address, environment = far
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_FOR_MEMORY, address, str(tmp_path / "log")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    runs = Tracking().find("trial")
+    assert Counter(run.status for run in runs) == {"FAILED": 2}
+    assert {run.tags["scd.reason"] for run in runs} == {
+        "its worker process was killed: the machine ran out of memory"
+    }
 
 
 def test_an_address_where_no_cluster_is_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
