@@ -102,6 +102,7 @@ def importance(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, float] | No
     whole = [o for o in outcomes if o.whole]
     if len(whole) < 4 or len({o.score for o in whole}) < 2:
         return None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
     for outcome in whole:
         finished = dataclasses.replace(outcome, status="FINISHED")
