@@ -54,6 +54,8 @@ class RunInfo:
     tags: dict[str, str]
     params: dict[str, str]
     metrics: dict[str, float]
+    end_time: int | None = None
+    """Milliseconds since 1970; None while it runs."""
 
 
 class TrackingError(ValueError):
@@ -127,20 +129,33 @@ class Tracking:
             The run id. Parameters already there are not written again.
         """
         run = self._unfinished(kind, tags.get("scd.identity"), parent, tags.get("scd.folder"))
+        if run is None:
+            return self.create(kind, name, tags, params, parent)
+        self.resume(run, tags, params)
+        return run.run_id
+
+    def create(
+        self,
+        kind: Kind,
+        name: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, Any],
+        parent: str | None = None,
+    ) -> str:
+        """Begin a run that is known not to be there. Returns its id."""
         labels = {"scd.kind": kind, **tags} | ({"mlflow.parentRunId": parent} if parent else {})
         shown = {key: value[:_TAG_LIMIT] for key, value in labels.items()}
-        if run is None:
-            created = self._client.create_run(self._experiment(kind), run_name=name, tags=shown)
-            run_id, known = str(created.info.run_id), set[str]()
-        else:
-            run_id, known = run.run_id, set(run.params)
-            self.reopen(run_id)
-            self.tag(run_id, shown)
-        self._client.log_batch(
-            run_id,
-            params=[Param(k, _short(v)) for k, v in params.items() if k not in known],
-        )
+        created = self._client.create_run(self._experiment(kind), run_name=name, tags=shown)
+        run_id = str(created.info.run_id)
+        self._client.log_batch(run_id, params=[Param(k, _short(v)) for k, v in params.items()])
         return run_id
+
+    def resume(self, run: RunInfo, tags: Mapping[str, str], params: Mapping[str, Any]) -> None:
+        """Go on with an unfinished run; parameters already there are not written again."""
+        self.reopen(run.run_id)
+        self.tag(run.run_id, tags)
+        fresh = [Param(k, _short(v)) for k, v in params.items() if k not in run.params]
+        self._client.log_batch(run.run_id, params=fresh)
 
     def reopen(self, run_id: str) -> None:
         """Go on with a run, also with a finished one."""
@@ -190,9 +205,9 @@ class Tracking:
         return _info(self._client.get_run(run_id))
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
-        """Every logged (step, value) of a metric, by step."""
+        """Every logged (step, value) of a metric, by step; those of one step in order of time."""
         found = self._client.get_metric_history(run_id, metric)
-        return sorted((m.step, m.value) for m in found)
+        return [(m.step, m.value) for m in sorted(found, key=lambda m: (m.step, m.timestamp))]
 
     def find(self, kind: Kind | None = None, **tags: str) -> list[RunInfo]:
         """All runs of a kind whose tags match; deleted runs are left out.
@@ -277,6 +292,7 @@ def _info(run: Run) -> RunInfo:
         name=run.info.run_name or "",
         status=run.info.status,
         start_time=run.info.start_time,
+        end_time=run.info.end_time,
         tags=dict(run.data.tags),
         params=dict(run.data.params),
         metrics=dict(run.data.metrics),

@@ -449,7 +449,16 @@ def test_a_hub_model_that_is_not_here_fails_by_name(
     assert "--model.name" in done.stderr
 
 
-@pytest.mark.parametrize("module", ["scd_core.train", "scd_core.evaluate", "search.coarse_grid"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "scd_core.train",
+        "scd_core.evaluate",
+        "search.coarse_grid",
+        "search.fine_grid",
+        "search.refine_grid",
+    ],
+)
 def test_help_teaches(environment: dict[str, str], tmp_path: Path, module: str) -> None:
     done = run(environment, tmp_path, module, "--help")
     assert done.returncode == 0
