@@ -193,20 +193,20 @@ def test_two_searches_of_the_same_points_at_once_are_refused(home: Path) -> None
     """Also under another name and with another grid, since they would share points."""
     first = stub_command(home, "counted", 60, "--preset", "quick")
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not (home / "log").exists():
             assert first.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
         second = stub_command(home, "counted", 0, *GRID, "--name", "other")
-        output, _ = second.communicate(timeout=60)
+        output, _ = second.communicate(timeout=180)
         assert second.returncode == 2
         said = " ".join(output.split())
         assert "a search of this recipe and data is running already" in said
         assert f"process {first.pid}" in said
     finally:
         os.killpg(first.pid, signal.SIGTERM)
-        first.communicate(timeout=60)
+        first.communicate(timeout=180)
     store = Tracking(f"sqlite:///{home / 'mlflow.db'}")
     assert {run.tags["scd.search"] for run in store.find("trial")} == {
         run.name for run in store.find("search")
