@@ -177,6 +177,12 @@ class Tracking:
         """Attach a text as a file of that name."""
         self._client.log_text(run_id, text, name)
 
+    def file(self, run_id: str, name: str) -> Path | None:
+        """A file attached to a run, on this machine; None where the run has none of that name."""
+        if all(found.path != name for found in self._client.list_artifacts(run_id)):
+            return None
+        return Path(self._client.download_artifacts(run_id, name))
+
     def finish(
         self, run_id: str, status: Status = "FINISHED", tags: Mapping[str, str] | None = None
     ) -> None:
