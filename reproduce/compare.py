@@ -34,7 +34,7 @@ class Table:
     """Fingerprint of the evaluation protocol of everything measured in it."""
     frame: pd.DataFrame
     """One line for each row and column of the table (``row, column`` is the key), in the table's
-    order: row, title, section ("other": not in the paper), source, method, model, pooling,
+    order: row, title, section ("other": not in the paper), source, method, model, pooling, role,
     recipe_hash (of what was measured), column, published, mean, sd, difference, verdict, undefined
     (runs), n (runs), seeds, runs (ids), fill (commands for what is not measured), made_by (command
     of the latest run), protocol. The difference is to the published figure, in the fidelity table
@@ -178,6 +178,7 @@ def _lines(
         "made_by": group.latest.tags.get("scd.command", "") if group else "",
         "protocol": selection.protocol if group else None,
     }
+    role = row_names.role(row, group)
     for column in layout.columns:
         printed = row.scores.get(column.title)
         cell = summarise(group, column) if group else None
@@ -194,6 +195,7 @@ def _lines(
             "method": row.method,
             "model": row.model,
             "pooling": row.pooling,
+            "role": role,
             "recipe_hash": group.setting.recipe_hash if group else "",
             "column": column.title,
             "published": printed,

@@ -86,6 +86,12 @@ def singles(base: str) -> tuple[Variant, ...]:
     return tuple(v for v in every if base != "scd-roberta-paper" or not v.bert)
 
 
+def base_recipes() -> set[str]:
+    """Hashes of the bases and of their ablations."""
+    bases = [preset(name) for name in BASES]
+    return {recipe.hash for base in bases for recipe in (base, *(v.of(base) for v in ABLATIONS))}
+
+
 def single_recipes() -> set[tuple[str, str]]:
     """(model, recipe hash) of every recipe that stands in the fidelity table alone."""
     bases = {name: preset(name) for name in BASES}

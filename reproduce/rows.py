@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reproduce.aggregate import Group, Setting
@@ -77,11 +77,20 @@ def title(group: Group) -> str:
     return f"{named}, {recipe}" + (f", on {corpus}" if corpus else "")
 
 
-def terms(params: dict[str, str]) -> str:
+def terms(params: Mapping[str, str]) -> str:
     """Which term of Eq. 1 a run trains where it is only one."""
     if params.get("alpha") == "0.0":
         return "(L_S)"
     return "(L_C)" if params.get("objective.self_weight") == "0.0" else ""
+
+
+def role(row: PublishedRow, group: Group | None) -> str:
+    """What a row is whatever its encoder, e.g. "embedding cls", "flow" or "scd (L_C)"."""
+    params = group.latest.params if group else {}
+    if row.preset:
+        params = {k: str(v) for k, v in known_preset(row.preset).symbols().items()}
+    pooling = row.pooling if row.method == "embedding" else ""
+    return " ".join(filter(None, (row.method, pooling, terms(params))))
 
 
 @functools.cache
@@ -94,7 +103,7 @@ def fidelity(base: str, recipe: Recipe, variant: Variant | None) -> PublishedRow
     """A row of the fidelity table: the base itself, or one of its variants."""
     return PublishedRow(
         id=f"{base}/{variant.id}" if variant else base,
-        title=variant.title if variant else f"{base}, as it is",
+        title=variant.title if variant else base,
         section=base,
         source="",
         method="scd",

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from reproduce.compare import Table
-from reproduce.published import OTHER, SOURCES
+from reproduce.published import OTHER, SECTIONS, SOURCES
 
+NO_COMMAND = "no command yet"
 PUBLISHED, MEASURED, VERDICT = "published", "measured", "verdict"
 
 
@@ -64,6 +65,12 @@ def sheet(table: Table) -> Sheet:
     )
 
 
+def row_name(row: pd.Series) -> str:
+    """A row's title; with its section where titles come in several."""
+    section, title = row["section"], row["title"]
+    return title if section in (*SECTIONS, OTHER, title) else f"{section}: {title}"
+
+
 def number(value: float | None, digits: str = ".2f") -> str:
     """A number to two decimals; empty where there is none."""
     return "" if value is None or pd.isna(value) else format(value, digits)
@@ -105,8 +112,8 @@ def _evidence(frame: pd.DataFrame) -> Iterator[tuple[str, tuple[str, ...]]]:
         if first["fill"]:
             texts += [f"to fill: {command}" for command in _short(first["fill"].split(" && "))]
         elif not first["n"]:
-            texts.append("to fill: no command yet")
-        yield str(first["title"]), tuple(texts)
+            texts.append(f"to fill: {NO_COMMAND}")
+        yield row_name(first), tuple(texts)
 
 
 def _short(commands: list[str]) -> Iterator[str]:
