@@ -277,7 +277,8 @@ def _measured(claim: Claim, cells: pd.DataFrame) -> Iterator[dict[str, object]]:
                 "measured_verdict": "holds" if good else "does not hold",
                 "runs": f"{scd['runs']} {other['runs']}",
             }
-        yield line
+        if model == own[claim.row] or line["measured_verdict"]:
+            yield line
 
 
 def _pick(rows: Sequence[dict[Hashable, Any]], role: str) -> dict[Hashable, Any] | None:

@@ -69,7 +69,7 @@ def build(name: Name, runs: Iterable[RunInfo], protocol: str | None = None) -> T
         lines = list(_published(layout, selection, trainings))
         hidden = [group for group in selection.groups if _hidden(group)]
         if hidden:
-            notes.append(f"{len(hidden)} rows of one changed setting stand in the fidelity table.")
+            notes.append(f"In the fidelity table alone: {len(hidden)} of one changed setting.")
     return Table(layout, selection.protocol, pd.DataFrame(lines), (*layout.remarks, *notes))
 
 

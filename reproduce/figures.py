@@ -85,8 +85,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     """Figure 2 of those points, numbered, with a key beside it."""
     from matplotlib.figure import Figure  # here: it takes seconds
 
-    figure = Figure(figsize=(10, 5.2), layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(figsize=(11, 5.2), layout="constrained")
+    axes, names = figure.subplots(1, 2, width_ratios=[1.15, 1])
     colours = {"vmin": frame["average"].min() - 0.5, "vmax": frame["average"].max() + 0.5}
     for kind, marker in (("published", "D"), ("measured", "o")):
         some = frame[frame["kind"] == kind]
@@ -113,7 +113,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             **colours,
         )
     figure.colorbar(dots, ax=axes, label="STS average, Spearman x 100", pad=0.01)
-    _name(axes, frame)
+    _name(axes, names, frame)
     axes.set(xlabel="uniformity", ylabel="alignment")
     axes.margins(0.12)
     axes.grid(color="0.92", zorder=0)
@@ -121,16 +121,15 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _name(axes: Axes, frame: pd.DataFrame) -> None:
-    """Numbers at the points and their names beside the axes, so that names never overlap."""
+def _name(axes: Axes, names: Axes, frame: pd.DataFrame) -> None:
+    """Numbers at the points, and beside them what they are, so that names never overlap."""
     key = []
     for i, point in enumerate(frame.to_dict("records"), 1):
         at = point["uniformity"], point["alignment"]
         axes.annotate(str(i), at, xytext=(6, 5), textcoords="offset points", fontsize=9)
         key.append(f"{i}  {point['title']}, {point['kind']}: {point['average']:.2f}")
-    axes.text(
-        1.28, 1.0, "\n".join(key), transform=axes.transAxes, va="top", fontsize=8, linespacing=1.6
-    )
+    names.set_axis_off()
+    names.text(0, 1, "\n".join(key), va="top", fontsize=8, linespacing=1.7).set_in_layout(False)
 
 
 def write(table: Table, folder: Path) -> list[Path]:

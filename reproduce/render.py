@@ -90,7 +90,7 @@ def latex(sheet: Sheet) -> str:
     grid = _grid(sheet)
     style = grid.style.format(escape="latex").format_index(escape="latex", axis=1)
     wide = [name in sheet.texts for name in sheet.header]
-    width = {1: 4.6, 2: 4.2}.get(sum(wide), 3.6)
+    width = {1: 4.6, 2: 4.2}.get(sum(wide), 3.0)
     body = style.hide(axis="index").to_latex(
         column_format="".join(f"p{{{width}cm}}" if w else "r" for w in wide),
         environment="longtable",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reproduce.aggregate import Group, Setting
-from reproduce.fidelity import Variant
+from reproduce.fidelity import ABLATIONS, BASES, Variant
 from reproduce.published import OTHER, PublishedRow
 from scd_core.recipe import Recipe, preset, preset_names
 
@@ -95,8 +95,10 @@ def role(row: PublishedRow, group: Group | None) -> str:
 
 @functools.cache
 def preset_by_hash() -> dict[str, str]:
-    """Names of presets by the hash of their recipe."""
-    return {known_preset(name).hash: name for name in reversed(preset_names())}
+    """Names of presets by the hash of their recipe; an ablation has the name of its base."""
+    bases = {name: known_preset(name) for name in BASES}
+    names = {v.of(base).hash: name for name, base in bases.items() for v in ABLATIONS}
+    return names | {known_preset(name).hash: name for name in reversed(preset_names())}
 
 
 def fidelity(base: str, recipe: Recipe, variant: Variant | None) -> PublishedRow:

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 # MLflow reads this on import and otherwise reports usage over the network.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 from filelock import FileLock
 from mlflow import MlflowClient

@@ -121,7 +121,7 @@ def judged_difference(value: float, resampled_values: np.ndarray) -> Difference 
 
     Args:
         value: the difference itself.
-        resampled_values: (RESAMPLES,) of both sides drawn together; several seeds of a side, or
+        resampled_values: (resamples,) of both sides drawn together; several seeds of a side, or
             several tasks, are averaged before.
 
     Returns None where a resample has no score.
@@ -130,7 +130,7 @@ def judged_difference(value: float, resampled_values: np.ndarray) -> Difference 
     if found is None:
         return None
     tail = 1 + min((resampled_values <= 0).sum(), (resampled_values >= 0).sum())
-    return Difference(value, found, float(min(1.0, 2 * tail / (1 + RESAMPLES))))
+    return Difference(value, found, float(min(1.0, 2 * tail / (1 + len(resampled_values)))))
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -152,20 +152,20 @@ def _interval(resampled: np.ndarray) -> Interval | None:
     return Interval(float(low), float(high))
 
 
-def resampled(items: Items, stream: str = "") -> np.ndarray:
-    """(RESAMPLES,) scores x 100; NaN where a resample has none.
+def resampled(items: Items, stream: str = "", resamples: int = RESAMPLES) -> np.ndarray:
+    """(resamples,) scores x 100; NaN where a resample has none.
 
     The draws depend on the number of items and the stream alone, so two encoders on one task are
     drawn together. Tasks that are averaged need streams of their own, or the draws of one would go
     with those of another.
     """
-    draws = _draws(items.count, stream)
+    draws = _draws(items.count, stream, resamples)
     return np.concatenate([items.scores(weights) for weights in draws])
 
 
-def _draws(count: int, stream: str) -> Iterator[np.ndarray]:
+def _draws(count: int, stream: str, resamples: int) -> Iterator[np.ndarray]:
     """How often each of ``count`` items is drawn: blocks of (resamples, count)."""
     rng = np.random.default_rng([_SEED, *stream.encode()])
-    for start in range(0, RESAMPLES, _BLOCK):
-        drawn = rng.integers(count, size=(min(_BLOCK, RESAMPLES - start), count))
+    for start in range(0, resamples, _BLOCK):
+        drawn = rng.integers(count, size=(min(_BLOCK, resamples - start), count))
         yield np.stack([np.bincount(row, minlength=count) for row in drawn]).astype(np.float64)

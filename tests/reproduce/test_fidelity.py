@@ -87,4 +87,4 @@ def test_what_a_setting_is_worth(make_run: MakeRun) -> None:
     )
     shown = build("table1", runs)
     assert rows(shown, "other") == ["bundled, SCD, scd-bundled, on wiki1m"]
-    assert "2 rows of one changed setting stand in the fidelity table." in shown.notes
+    assert "In the fidelity table alone: 2 of one changed setting." in shown.notes

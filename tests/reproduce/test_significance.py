@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import norm, spearmanr
 
 from reproduce import render
 from reproduce.compare import Table, build
@@ -83,6 +83,19 @@ def test_an_average_draws_each_task_for_itself(table: Table) -> None:
     widths = (pair["high"] - pair["low"]).drop("Avg.")
     expected = np.sqrt((widths**2).sum()) / 7
     assert pair.loc["Avg.", "high"] - pair.loc["Avg.", "low"] == pytest.approx(expected, rel=0.1)
+
+
+def test_p_is_small_enough_for_a_large_table(table: Table) -> None:
+    """Against the exact sign test where one side is right in 60 of 60 items that differ."""
+    first, second = np.arange(400) < 300, np.arange(400) < 240
+    items = dict(ITEMS)
+    for name, right in (("s0", first), ("s1", first), ("cls", second), ("mean", second)):
+        items[name] = {key: Judged(right) for key in KEYS}
+    frame = significance([table], items.get)
+    found = frame[frame["column"] == "STS12"].iloc[0]
+    z = found["difference"] / (100 * np.sqrt(0.15 * 0.85 / 400))
+    assert norm.isf(found["p"] / 2) == pytest.approx(z, rel=0.1)
+    assert found["p"] < 2 / 4001
 
 
 def test_holm_is_over_the_whole_table_and_the_next_best_is_marked(table: Table) -> None:
