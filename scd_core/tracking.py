@@ -7,12 +7,13 @@ what ran. Addresses are absolute, so that no worker's folder grows a store of it
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 
 # MLflow reads this on import and otherwise reports usage over the network.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 from filelock import FileLock
 from mlflow import MlflowClient
@@ -192,6 +194,12 @@ class Tracking:
         """Attach a text as a file of that name."""
         self._client.log_text(run_id, text, name)
 
+    def file(self, run_id: str, name: str) -> Path | None:
+        """A file attached to a run, on this machine; None where the run has none of that name."""
+        if all(found.path != name for found in self._client.list_artifacts(run_id)):
+            return None
+        return Path(self._client.download_artifacts(run_id, name))
+
     def finish(
         self, run_id: str, status: Status = "FINISHED", tags: Mapping[str, str] | None = None
     ) -> None:
@@ -222,14 +230,15 @@ class Tracking:
         clauses += [f"tags.`{k}` = '{v}'" for k, v in wanted.items() if "'" not in v]
         runs: list[RunInfo] = []
         token: str | None = None
-        while ids:  # the client returns one page and does not say that there are more
-            page = self._client.search_runs(
-                ids, " and ".join(clauses), ViewType.ACTIVE_ONLY, _PAGE, page_token=token
-            )
-            runs += [_info(run) for run in page]
-            token = page.token
-            if not token:
-                break
+        with _no_garbage_collection():
+            while ids:  # the client returns one page and does not say that there are more
+                page = self._client.search_runs(
+                    ids, " and ".join(clauses), ViewType.ACTIVE_ONLY, _PAGE, page_token=token
+                )
+                runs += [_info(run) for run in page]
+                token = page.token
+                if not token:
+                    break
         return [run for run in runs if wanted.items() <= run.tags.items()]
 
     def _unfinished(
@@ -276,6 +285,19 @@ def _require_server(host: str | None, port: int) -> None:
             f"no MLflow server answers at {host}:{port} ({error}); start it, or leave "
             "MLFLOW_TRACKING_URI unset to use a local store"
         ) from error
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A database store makes an object of every tag and value, all of them live; looking through
+    them again and again for cycles takes two thirds of the time of a large read."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _short(value: Any) -> str:
