@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from reproduce.compare import Table
 from reproduce.fidelity import base_recipes
@@ -146,7 +146,7 @@ def _differences(table: Table, draws: _Draws) -> Iterator[dict[str, object]]:
                     "difference": value,
                     "low": found.interval.low,
                     "high": found.interval.high,
-                    "p": float(2 * norm.sf(abs(value) / apart.std(ddof=1))),
+                    "p": float(2 * ndtr(-abs(value) / apart.std(ddof=1))),
                     "next_best": other.means[column.title] == best,
                     "runs": " ".join(scd.runs),
                     "against_runs": " ".join(other.runs),
