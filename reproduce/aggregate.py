@@ -241,7 +241,8 @@ def _whole_number(text: str) -> int | None:
 
 def _undefined(run: RunInfo) -> set[str]:
     """Metric names in the tag ``scd.undefined``, which separates them by commas or blanks."""
-    return set(run.tags.get("scd.undefined", "").replace(",", " ").split())
+    text = run.tags.get("scd.undefined")
+    return set(text.replace(",", " ").split()) if text else set()
 
 
 def _age(run: RunInfo) -> tuple[int, str]:

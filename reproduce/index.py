@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reproduce.compare import Table
 from reproduce.layouts import Name
-from reproduce.sheet import NO_COMMAND, Sheet, row_name, sheet
+from reproduce.sheet import NO_COMMAND, Sheet, row_name, rows, sheet
 
 if TYPE_CHECKING:
     from scd_core.tracking import RunInfo
@@ -39,14 +39,15 @@ def index(tables: Mapping[Name, Table], extra: Sequence[Sheet], runs: Sequence[R
     by_id = {run.run_id: run for run in runs}
     text = [_HEAD, "| file | what | rows measured | evaluation protocol |", "|---|---|---|---|"]
     for table in tables.values():
-        rows = table.frame.groupby("row", sort=False)["n"].first()
-        name, count = table.layout.name, f"{(rows > 0).sum()} of {len(rows)}"
+        measured = [bool(first["n"]) for first, *_ in rows(table.frame)]
+        name, count = table.layout.name, f"{sum(measured)} of {len(measured)}"
         link = f"[{name}.md]({name}.md)"
         text.append(f"| {link} | {table.layout.title} | {count} | {table.protocol or 'none'} |")
     text += [f"| [{one.name}.md]({one.name}.md) | {one.title} | | |" for one in extra]
     text += ["", "## Measured", ""]
-    measured = list(_measured(tables, by_id))
-    text += measured or ["Nothing: the store has no finished run that a table could take."]
+    text += list(_measured(tables, by_id)) or [
+        "Nothing: the store has no finished run that a table could take."
+    ]
     text += ["", "## Not measured", ""]
     text += list(_missing(tables)) or ["Every row of these tables is measured."]
     return "\n".join(text) + "\n"
@@ -57,10 +58,10 @@ def _measured(tables: Mapping[Name, Table], runs: Mapping[str, RunInfo]) -> Iter
     titles: dict[str, str] = {}
     where: dict[str, list[str]] = {}
     for name, table in tables.items():
-        for _, cells in table.frame[table.frame["n"] > 0].groupby("row", sort=False):
-            first = cells.iloc[0]
-            titles.setdefault(first["runs"], row_name(first))
-            where.setdefault(first["runs"], []).append(name)
+        for first, *_ in rows(table.frame):
+            if first["n"]:
+                titles.setdefault(first["runs"], row_name(first))
+                where.setdefault(first["runs"], []).append(name)
     if where:
         yield "| row | in | n | when (UTC) | on | code | command of the latest run |"
         yield "|---|---|---|---|---|---|---|"
@@ -86,12 +87,10 @@ def _missing(tables: Mapping[Name, Table]) -> Iterator[str]:
     """Published rows and fidelity rows without a run, and those that lack seeds."""
     for name, table in tables.items():
         lines = []
-        for (row, texts), (_, cells) in zip(
-            sheet(table).evidence, table.frame.groupby("row", sort=False), strict=True
-        ):
+        for (row, texts), (first, *_) in zip(sheet(table).evidence, rows(table.frame), strict=True):
             commands = [t.removeprefix("to fill: ") for t in texts if t.startswith("to fill: ")]
             shown = "; ".join(c if c == NO_COMMAND else f"`{c}`" for c in commands)
-            n = cells["n"].iloc[0]
+            n = first["n"]
             lines += [f"  - {row}{f' (n = {n})' if n else ''}: {shown}"] if commands else []
         if lines:
             yield f"- {name}:"

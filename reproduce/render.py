@@ -23,6 +23,7 @@ _LATEX = {
     "♡": r"$\heartsuit$",
     "◊": r"$\lozenge$",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
     "±": r"$\pm$",
 }
 _STYLE = """
@@ -31,7 +32,8 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto
 h2 { margin-top: 3rem } .scroll { overflow-x: auto }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums }
 th, td { padding: .15rem .6rem; text-align: right; white-space: nowrap }
-th { border-bottom: 2px solid #1b1f24 } .text { text-align: left; white-space: normal }
+th { border-bottom: 2px solid #1b1f24 } th.col0 { text-align: left }
+td { vertical-align: top } .text { text-align: left; white-space: normal }
 .block { border-top: 1px solid #8a929a } .published { color: #667 }
 .outside { color: #9a3412 } .within { color: #166534 }
 .notes, .evidence { font-size: 13px; color: #444 } code { overflow-wrap: anywhere }
@@ -92,7 +94,9 @@ def latex(sheet: Sheet) -> str:
     wide = [name in sheet.texts for name in sheet.header]
     width = {1: 4.6, 2: 4.2}.get(sum(wide), 3.0)
     body = style.hide(axis="index").to_latex(
-        column_format="".join(f"p{{{width}cm}}" if w else "r" for w in wide),
+        column_format="".join(
+            f">{{\\raggedright\\arraybackslash}}p{{{width}cm}}" if w else "r" for w in wide
+        ),
         environment="longtable",
         hrules=True,
     )
@@ -119,7 +123,7 @@ def latex_document(names: Sequence[str]) -> str:
     return (
         "\\documentclass[a4paper]{article}\n"
         "\\usepackage[utf8]{inputenc}\n\\usepackage[T1]{fontenc}\n\\usepackage{lmodern}\n"
-        "\\usepackage{amssymb,booktabs,longtable}\n"
+        "\\usepackage{amssymb,array,booktabs,longtable}\n"
         "\\usepackage[margin=1.5cm,landscape]{geometry}\n"
         "\\setlength{\\tabcolsep}{4pt}\n\\setlength{\\parindent}{0pt}\n"
         f"\\begin{{document}}\n{inputs}\n\\end{{document}}\n"

@@ -5,9 +5,12 @@ Only here are numbers rounded.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 
@@ -65,7 +68,7 @@ def sheet(table: Table) -> Sheet:
     )
 
 
-def row_name(row: pd.Series) -> str:
+def row_name(row: Mapping[str, Any]) -> str:
     """A row's title; with its section where titles come in several."""
     section, title = row["section"], row["title"]
     return title if section in (*SECTIONS, OTHER, title) else f"{section}: {title}"
@@ -73,41 +76,47 @@ def row_name(row: pd.Series) -> str:
 
 def number(value: float | None, digits: str = ".2f") -> str:
     """A number to two decimals; empty where there is none."""
-    return "" if value is None or pd.isna(value) else format(value, digits)
+    return "" if value is None or math.isnan(value) else format(value, digits)
+
+
+def rows(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
+    """The lines of each row of a table's frame, as dictionaries by column name."""
+    lines = [{str(k): v for k, v in line.items()} for line in frame.to_dict("records")]
+    for _, cells in itertools.groupby(lines, key=lambda line: line["row"]):
+        yield list(cells)
 
 
 def _lines(frame: pd.DataFrame) -> Iterator[Line]:
     """Published and measured of each row, then sd, difference and verdict if measured."""
-    for cells in _rows(frame):
-        first = cells.iloc[0]
+    for cells in rows(frame):
+        first = cells[0]
         title = f"{first['title']} {first['source']}".strip()
         block = first["section"] + (f" {first['model']}" if first["section"] == OTHER else "")
         kinds = [(PUBLISHED, "published", ".2f"), (MEASURED, "mean", ".2f")]
-        if cells["published"].isna().all():
-            kinds = kinds[1:]
         if first["n"]:
             kinds += [("sd", "sd", ".2f"), ("difference", "difference", "+.2f")]
         for kind, column, digits in kinds:
-            texts = tuple(number(value, digits) for value in cells[column])
-            if kind in (PUBLISHED, MEASURED) or any(texts):
+            texts = tuple(number(cell[column], digits) for cell in cells)
+            if kind == MEASURED or any(texts):
                 n = str(first["n"]) if kind == MEASURED else ""
                 yield Line(block, (title, kind, *texts, n), kind)
                 title = ""
-        if any(cells["verdict"]):
-            yield Line(block, ("", VERDICT, *cells["verdict"], ""), VERDICT)
+        verdicts = tuple(cell["verdict"] for cell in cells)
+        if any(verdicts):
+            yield Line(block, ("", VERDICT, *verdicts, ""), VERDICT)
 
 
 def _evidence(frame: pd.DataFrame) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for cells in _rows(frame):
-        first, texts = cells.iloc[0], []
+    for cells in rows(frame):
+        first, texts = cells[0], []
         if first["n"]:
             seeds = f", seeds {first['seeds']}" if first["seeds"] else ""
             texts.append(f"n = {first['n']}{seeds}, runs {', '.join(first['runs'].split())}")
             texts.append(f"made by: {first['made_by'] or 'not recorded'}")
-            unknown = cells[cells["undefined"] > 0]
             texts += [
-                f"{column} is empty: undefined in {count} of {first['n']} runs"
-                for column, count in zip(unknown["column"], unknown["undefined"], strict=True)
+                f"{c['column']} is empty: undefined in {c['undefined']} of {first['n']} runs"
+                for c in cells
+                if c["undefined"]
             ]
         if first["fill"]:
             texts += [f"to fill: {command}" for command in _short(first["fill"].split(" && "))]
@@ -130,11 +139,6 @@ def _short(commands: list[str]) -> Iterator[str]:
         else:
             more = f" (and {', '.join(values[1:])})" if values[1:] else ""
             yield f"{start} --seed {values[0]}{more}"
-
-
-def _rows(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    for _, cells in frame.groupby("row", sort=False):
-        yield cells
 
 
 def _legend(table: Table) -> Iterator[str]:

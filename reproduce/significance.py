@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from reproduce.compare import Table
 from reproduce.fidelity import base_recipes
@@ -108,7 +108,11 @@ def _pair(pair: pd.DataFrame, columns: Sequence[str]) -> Iterator[Line]:
     yield Line(block, (*titles, "difference", *cells(difference)))
     yield Line(block, ("", "", "from", *cells(lambda c: number(c["low"], "+.2f"))), "interval")
     yield Line(block, ("", "", "to", *cells(lambda c: number(c["high"], "+.2f"))), "interval")
-    yield Line(block, ("", "", "p (Holm)", *cells(lambda c: number(c["p_holm"], ".4f"))), "p")
+    yield Line(block, ("", "", "p (Holm)", *cells(lambda c: _small(c["p_holm"]))), "p")
+
+
+def _small(p: float) -> str:
+    return "<0.0001" if p < 0.0001 else number(p, ".4f")
 
 
 def _differences(table: Table, draws: _Draws) -> Iterator[dict[str, object]]:
@@ -142,7 +146,7 @@ def _differences(table: Table, draws: _Draws) -> Iterator[dict[str, object]]:
                     "difference": value,
                     "low": found.interval.low,
                     "high": found.interval.high,
-                    "p": float(2 * norm.sf(abs(value) / apart.std(ddof=1))),
+                    "p": float(2 * ndtr(-abs(value) / apart.std(ddof=1))),
                     "next_best": other.means[column.title] == best,
                     "runs": " ".join(scd.runs),
                     "against_runs": " ".join(other.runs),

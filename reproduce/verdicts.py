@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy.stats import t
+from scipy.special import stdtrit  # scipy.stats takes a second to import
 
 from reproduce.aggregate import Summary
 
@@ -78,4 +78,4 @@ def _verdict(difference: float, width: float) -> Verdict:
 
 
 def _t(freedom: float) -> float:
-    return float(t.ppf((1 + LEVEL) / 2, freedom))
+    return float(stdtrit(freedom, (1 + LEVEL) / 2))

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from reproduce.compare import Table, build
-from reproduce.layouts import LAYOUTS, Name
+from reproduce.layouts import CLASSIFIER, LAYOUTS, Name
 from reproduce.published import published_table
+from scd_core.evaluation.protocols import DEFAULT
 from scd_core.recipe import preset
 from scd_core.tracking import RunInfo
 from tests.reproduce.conftest import KEYS, TRANSFER_KEYS
@@ -32,6 +33,7 @@ def test_measured_columns_are_the_published_ones(name: Name) -> None:
 
 
 def test_table_2_is_of_transfer_metrics_alone() -> None:
+    assert CLASSIFIER == DEFAULT
     columns = LAYOUTS["table2"].columns
     assert [c.keys for c in columns] == [*((key,) for key in TRANSFER_KEYS), TRANSFER_KEYS]
 
