@@ -12,6 +12,7 @@ from scd_core.encoder import Pooling, SentenceEncoder, quiet_transformers
 from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs
 from scd_core.provenance import Provenance
+from scd_core.recipe import METHODS
 
 _POOLING_FILE = Path("1_Pooling") / "config.json"
 _POOLING_KEYS: dict[Pooling, str] = {
@@ -113,9 +114,9 @@ library_name: sentence-transformers
 pipeline_tag: sentence-similarity
 ---
 
-# SCD sentence encoder
+# Sentence encoder
 
-`{inputs.recipe.model.name}` trained with Self-Contrastive Decorrelation (SCD, ACL 2022) on
+`{inputs.recipe.model.name}` trained with {METHODS[inputs.recipe.method]} on
 {len(inputs.corpus.sentences):,} unlabelled sentences ({inputs.corpus.name}); the checkpoint of step
 {step} of {inputs.total_steps}, chosen by `{inputs.selection_key}`.
 

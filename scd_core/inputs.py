@@ -77,7 +77,7 @@ class Inputs:
         """What a run of these inputs says of itself in MLflow."""
         recipe, identity = self.recipe, self.identity
         tags = {
-            "scd.method": "scd",
+            "scd.method": recipe.method,
             "scd.identity": identity.key,
             "scd.recipe_hash": identity.recipe_hash,
             "scd.seed": str(identity.seed),

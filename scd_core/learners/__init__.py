@@ -1,0 +1,26 @@
+"""What the loop can train: for each method of a recipe, a model and its objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scd_core.encoder import SentenceEncoder
+from scd_core.learners import scd, simcse
+from scd_core.learners.learner import Learner
+from scd_core.recipe import MethodName, Recipe
+
+__all__ = ["BUILDERS", "Learner", "build"]
+
+BUILDERS: dict[MethodName, Callable[[SentenceEncoder, Recipe], Learner]] = {
+    "scd": scd.build,
+    "simcse": simcse.build,
+}
+
+
+def build(encoder: SentenceEncoder, recipe: Recipe) -> Learner:
+    """The learner of ``recipe.method`` around ``encoder``; draws its weights from torch's stream.
+
+    Raises:
+        UnplacedDropoutError: a dropout of the encoder cannot take the recipe's rates.
+    """
+    return BUILDERS[recipe.method](encoder, recipe)
