@@ -10,8 +10,10 @@ from pathlib import Path
 from scd_core.corpus import Corpus, load_corpus
 from scd_core.device import default_device, resolve_precision
 from scd_core.evaluation.tasks import Pairs, load_dev
+from scd_core.items import TRIPLETS, Items, items_of
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.recipe import Recipe, preset_of
+from scd_core.triplets import load_triplets
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,12 @@ class Inputs:
     @property
     def total_steps(self) -> int:
         """Planned optimiser steps."""
-        return self.recipe.optim.total_steps(len(self.corpus.sentences))
+        return self.recipe.optim.total_steps(self.items.count(len(self.corpus.sentences)))
+
+    @property
+    def items(self) -> Items:
+        """What a step draws from the corpus."""
+        return items_of(self.recipe.method)
 
     @property
     def selection_key(self) -> str:
@@ -121,7 +128,9 @@ def prepare(recipe: Recipe) -> Inputs:
             f"selection.metric = {metric!r} is not a score of the dev set "
             f"{recipe.data.dev!r}; choose 'primary' or one of {names}"
         )
-    corpus = load_corpus(recipe.data.corpus, recipe.data.data_dir)
-    recipe.optim.total_steps(len(corpus.sentences))
+    items = items_of(recipe.method)
+    load = load_triplets if items == TRIPLETS else load_corpus
+    corpus = load(recipe.data.corpus, recipe.data.data_dir)
+    recipe.optim.total_steps(items.count(len(corpus.sentences)))
     model = model_folder(recipe.model.name, recipe.model.revision)
     return Inputs(recipe, corpus, dev, model, model_fingerprint(model))

@@ -32,10 +32,11 @@ SYMBOLS = {
 _LOCATIONS = {"model.name", "model.revision", "data.corpus", "data.dev", "data.data_dir"}
 _STRICT = pydantic.ConfigDict(extra="forbid")
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-MethodName = Literal["scd", "simcse"]
+MethodName = Literal["scd", "simcse", "simcse-supervised"]
 METHODS: dict[MethodName, str] = {
     "scd": "Self-Contrastive Decorrelation (SCD, ACL 2022)",
     "simcse": "unsupervised SimCSE (Gao et al. 2021)",
+    "simcse-supervised": "supervised SimCSE (Gao et al. 2021)",
 }
 """What the loop can train, for people; ``learners`` has what each one computes."""
 
@@ -156,8 +157,8 @@ class Optim:
     lr: float = 3e-5
     """Peak learning rate (section 3.1)."""
     batch_size: int = 192
-    """Sentences a step; also the batch of the correlation. There is no accumulation: BatchNorm and
-    C would see micro-batches only."""
+    """Sentences (or triplets) a step; also the batch of the correlation. There is no accumulation:
+    BatchNorm and C would see micro-batches only."""
     epochs: int = 1
     """Passes over the corpus (section 3.1); the last, partial batch of a pass is left out."""
     max_steps: int | None = None
@@ -204,7 +205,7 @@ class Optim:
         )
 
     def total_steps(self, sentences: int) -> int:
-        """Planned optimiser steps for a corpus of that many sentences.
+        """Planned optimiser steps for a corpus of that many sentences (or triplets).
 
         Raises:
             ValueError: the corpus is smaller than one batch.
@@ -214,7 +215,8 @@ class Optim:
             per_epoch >= 1,
             "optim.batch_size",
             self.batch_size,
-            f"the corpus has {sentences} sentences only; use a smaller batch or a larger corpus",
+            f"the corpus has {sentences} sentences (or triplets) only; use a smaller batch or a "
+            "larger corpus",
         )
         return self.max_steps or per_epoch * self.epochs
 
@@ -244,7 +246,8 @@ class Data:
 
     corpus: str = "wiki1m"
     """Training sentences: "wiki1m" (10^6 Wikipedia sentences, section 3.1), "documentation" (of the
-    software on this machine), or a UTF-8 text file, one sentence a line."""
+    software on this machine), or a UTF-8 text file, one sentence a line. Supervised SimCSE takes
+    triplets: "nli", or a CSV file with the columns sent0, sent1 and hard_neg."""
     dev: str = "sts"
     """Dev scores: "sts" (STS-B dev and SICK-R dev), "sample" (the pairs that come with the
     project), or a tab-separated file: two sentences and a score a line."""

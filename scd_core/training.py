@@ -78,7 +78,7 @@ def train(
     if read_result(folder) is not None:
         return
     recipe, optim = inputs.recipe, inputs.recipe.optim
-    device, total = device or default_device(), inputs.total_steps
+    device, total, items = device or default_device(), inputs.total_steps, inputs.items
     encoder = SentenceEncoder(inputs.model, recipe.model.pooling).to(device)
     _seed(recipe.seed, _WEIGHTS_STREAM, 0)
     learner = build(encoder, recipe)
@@ -107,9 +107,9 @@ def train(
     try:
         for step in range(start, total):
             learner.model.train()
-            rows = batch_indices(len(tokens), optim.batch_size, recipe.seed, step)
+            chosen = batch_indices(items.count(len(tokens)), optim.batch_size, recipe.seed, step)
             _seed(recipe.seed, _DROPOUT_STREAM, step)
-            terms = learner(tokens.batch(rows), optim.precision)
+            terms = learner(tokens.batch(items.rows(chosen)), optim.precision)
             watch.see(step + 1, terms.loss)
 
             learning_rate = optim.lr * (1 - step / total)

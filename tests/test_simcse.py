@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from scd_core.data import DataError
 from scd_core.encoder import SentenceEncoder
+from scd_core.items import TRIPLETS, Items
 from scd_core.learners import build
 from scd_core.objectives import info_nce
-from scd_core.recipe import Objective, Recipe, Views
+from scd_core.recipe import Objective, Recipe, Views, preset
+from scd_core.triplets import load_triplets
+from scd_core.two_view import UnplacedDropoutError, set_rate, set_rates
 
 
 def drawn(count: int, rows: int = 5, width: int = 7) -> list[Tensor]:
@@ -90,3 +95,69 @@ def test_the_two_passes_are_the_encoder_and_a_tanh_layer(tiny_models: dict[str, 
     assert not torch.allclose(a, b, atol=1e-3)
     assert [name for name, _ in learner.model.named_children()] == ["encoder", "head"]
     assert learner(ROWS, "fp32").loss.item() > 0
+
+
+def test_triplets_of_a_batch_are_told_apart(tiny_models: dict[str, Path]) -> None:
+    encoder = SentenceEncoder(tiny_models["bert"], "cls")
+    recipe = Recipe(method="simcse-supervised", views=Views(0.1, 0.1), objective=Objective())
+    learner = build(encoder, recipe)
+    rows = [*ROWS, [2, 11, 3], [2, 12, 13, 3], [2, 5, 13, 3]]
+    with torch.no_grad():
+        premises, entailments, contradictions = learner.model(rows)
+        alone = learner.model.head(encoder(*encoder.pad(rows[4:5])))  # type: ignore[operator]
+        torch.testing.assert_close(entailments[1:2], alone)
+        expected = info_nce(premises, entailments, contradictions, temperature=1.0).loss
+        torch.testing.assert_close(learner(rows, "fp32").loss, expected)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_one_rate_for_every_dropout(tiny_model: Path, rate: float) -> None:
+    encoder = SentenceEncoder(tiny_model, "cls")
+    still = encoder(*encoder.pad(ROWS))
+    set_rate(encoder.backbone, rate)
+    encoder.train()
+    assert torch.allclose(encoder(*encoder.pad(ROWS)), still, atol=1e-5) == (rate == 0)
+    set_rates(encoder.backbone, 0.1, 0.2)
+    with pytest.raises(UnplacedDropoutError, match="two-view dropout"):
+        set_rate(encoder.backbone, 0.1)
+
+
+def test_items_of_a_corpus() -> None:
+    assert TRIPLETS.count(9) == TRIPLETS.count(11) == 3
+    assert TRIPLETS.rows(np.array([2, 0])).tolist() == [6, 7, 8, 0, 1, 2]
+    assert [Items(3, 1).count(n) for n in (2, 3, 10)] == [0, 1, 8]
+    assert Items(3, 1).rows(np.array([4, 1])).tolist() == [4, 5, 6, 1, 2, 3]
+    assert Items().rows(np.array([3, 1])).tolist() == [3, 1]
+
+
+def test_triplet_files(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(
+        'sent0,sent1,hard_neg\n"a, b",c,d\ne,,f\n"g\nh","i ""j""",k\n', encoding="utf-8-sig"
+    )
+    corpus = load_triplets(str(path), None)
+    assert corpus.sentences == ["a, b", "c", "d", "g h", 'i "j"', "k"]
+    assert (corpus.name, corpus.dropped) == ("t.csv", 1)
+    for content, problem in (
+        (b"sent0,sent1\na,b\n", r"no column \['hard_neg'\]"),
+        (b"sent0,sent1,hard_neg\na,b,\n", "no whole triplet"),
+        (b"sent0,sent1,hard_neg\na,b,\xff\n", "no CSV file in UTF-8"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=problem):
+            load_triplets(str(path), None)
+    with pytest.raises(DataError, match=r"--corpus wiki1m: .* is no file"):
+        load_triplets("wiki1m", None)
+    (tmp_path / "nli_for_simcse.csv").write_text("sent0,sent1,hard_neg\na,b,c\n", encoding="utf-8")
+    assert load_triplets("nli", tmp_path).name == "nli"
+
+
+@pytest.mark.shared
+def test_shared_triplets_are_all_read(data_dir: Path) -> None:
+    corpus = load_triplets(str(data_dir / "nli" / "snli_triplets.csv"), None)
+    assert (len(corpus.sentences), corpus.dropped) == (3 * 6339, 0)
+
+
+def test_supervised_as_published() -> None:
+    optim = preset("simcse-supervised-bert-paper").optim
+    assert (optim.batch_size, optim.lr, optim.epochs) == (512, 5e-5, 3)

@@ -52,6 +52,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "corpus.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     pairs = [f"{sentence()}\t{sentence()}\t{i % 6}" for i in range(12)]
     (folder / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    triplets = [f"{line},{line} {WORDS[i % 13]},{sentence()}" for i, line in enumerate(lines[:80])]
+    header = "sent0,sent1,hard_neg"
+    (folder / "triplets.csv").write_text("\n".join([header, *triplets]) + "\n", encoding="utf-8")
     return folder
 
 
@@ -124,7 +127,16 @@ def of_method(recipe: Recipe, method: MethodName) -> Recipe:
     """The recipe for another method, with the one dropout rate that it takes."""
     if method == "scd":
         return recipe
-    return dataclasses.replace(recipe, method=method, views=Views(0.1, 0.1))
+    data = recipe.data
+    if method == "simcse-supervised":
+        data = dataclasses.replace(data, corpus=data.corpus.replace("corpus.txt", "triplets.csv"))
+    return dataclasses.replace(
+        recipe,
+        method=method,
+        views=Views(0.1, 0.1),
+        objective=Objective(temperature=0.05),
+        data=data,
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -14,6 +14,7 @@ __all__ = ["BUILDERS", "Learner", "build"]
 BUILDERS: dict[MethodName, Callable[[SentenceEncoder, Recipe], Learner]] = {
     "scd": scd.build,
     "simcse": simcse.build,
+    "simcse-supervised": simcse.build_supervised,
 }
 
 
