@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scd_core.encoder import SentenceEncoder
-from scd_core.learners import scd, simcse
+from scd_core.learners import contrastive_tension, scd, simcse
 from scd_core.learners.learner import Learner
 from scd_core.recipe import MethodName, Recipe
 
@@ -15,6 +15,7 @@ BUILDERS: dict[MethodName, Callable[[SentenceEncoder, Recipe], Learner]] = {
     "scd": scd.build,
     "simcse": simcse.build,
     "simcse-supervised": simcse.build_supervised,
+    "ct": contrastive_tension.build,
 }
 
 
