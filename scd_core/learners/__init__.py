@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scd_core.encoder import SentenceEncoder
-from scd_core.learners import contrastive_tension, scd, simcse
+from scd_core.learners import contrastive_tension, isbert, scd, simcse
 from scd_core.learners.learner import Learner
 from scd_core.recipe import MethodName, Recipe
 
@@ -16,6 +16,7 @@ BUILDERS: dict[MethodName, Callable[[SentenceEncoder, Recipe], Learner]] = {
     "simcse": simcse.build,
     "simcse-supervised": simcse.build_supervised,
     "ct": contrastive_tension.build,
+    "is": isbert.build,
 }
 
 
@@ -24,5 +25,11 @@ def build(encoder: SentenceEncoder, recipe: Recipe) -> Learner:
 
     Raises:
         UnplacedDropoutError: a dropout of the encoder cannot take the recipe's rates.
+        ValueError: an encoder that comes with a head, or a setting the method cannot take.
     """
+    if encoder.head is not None:
+        raise ValueError(
+            f"model.name = {recipe.model.name!r} is an encoder with an n-gram head (IS-BERT); "
+            "training starts from one without"
+        )
     return BUILDERS[recipe.method](encoder, recipe)
