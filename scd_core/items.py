@@ -26,8 +26,11 @@ class Items:
 
 
 TRIPLETS = Items(width=3, stride=3)
+NEIGHBOURS = Items(width=3, stride=1)
+"""A sentence with those before and after it."""
+_OF_METHOD: dict[MethodName, Items] = {"simcse-supervised": TRIPLETS, "skip-thought": NEIGHBOURS}
 
 
 def items_of(method: MethodName) -> Items:
     """The items that a method is trained on."""
-    return TRIPLETS if method == "simcse-supervised" else Items()
+    return _OF_METHOD.get(method, Items())

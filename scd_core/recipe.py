@@ -32,12 +32,13 @@ SYMBOLS = {
 _LOCATIONS = {"model.name", "model.revision", "data.corpus", "data.dev", "data.data_dir"}
 _STRICT = pydantic.ConfigDict(extra="forbid")
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-MethodName = Literal["scd", "simcse", "simcse-supervised", "ct", "is"]
+MethodName = Literal["scd", "simcse", "simcse-supervised", "ct", "is", "skip-thought"]
 METHODS: dict[MethodName, str] = {
     "scd": "Self-Contrastive Decorrelation (SCD, ACL 2022)",
     "simcse": "unsupervised SimCSE (Gao et al. 2021)",
     "simcse-supervised": "supervised SimCSE (Gao et al. 2021)",
     "ct": "Contrastive Tension (CT, Carlsson et al. 2021)",
+    "skip-thought": "neighbouring sentences (Skip-thought, Kiros et al. 2015)",
     "is": "mutual information maximisation (IS-BERT, Zhang et al. 2020)",
 }
 """What the loop can train, for people; ``learners`` has what each one computes."""

@@ -36,8 +36,14 @@ class Method(Protocol):
 def record(method: Method, corpus: Corpus | None) -> dict[str, Any]:
     """What a run of a fitted method says of itself: method, settings, and what it was fitted on."""
     fitted = {"name": corpus.name, "fingerprint": corpus.fingerprint} if corpus else {}
-    told = {"method": method.name, **method.settings()}
+    told = {**method.settings(), "method": method.name}
     return told | {f"fit.{key}": value for key, value in fitted.items()}
+
+
+def beneath(method: Method) -> dict[str, Any]:
+    """The settings of a method that another one is fitted over, each as ``base.`` its name."""
+    told = {**method.settings(), "method": method.name}
+    return {f"base.{key}": value for key, value in told.items()}
 
 
 def needed(method: Method, corpus: Corpus | None) -> Corpus:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from zuko.flows import RealNVP
 
-from reproduce.methods.base import Method, needed
+from reproduce.methods.base import Method, beneath, needed
 from scd_core.corpus import Corpus
 from scd_core.evaluation.vectors import Encode
 
@@ -121,7 +121,8 @@ class Flow:
     """Vectors of another method, the encoder frozen, taken through a flow fitted on the corpus."""
 
     base: Method
-    """For the published rows an ``Embedding`` with pooling first_last, or ``sbert``."""
+    """For the published rows an ``Embedding`` with pooling first_last, or ``sbert``. One that is
+    fitted is fitted on the same corpus."""
     flow: FlowSettings = FlowSettings()
     name: str = "flow"
 
@@ -143,4 +144,4 @@ class Flow:
 
     def settings(self) -> dict[str, Any]:
         """The flow's, and the settings of the method beneath."""
-        return {"base": self.base.name, **self.base.settings(), **asdict(self.flow)}
+        return {**beneath(self.base), **asdict(self.flow)}

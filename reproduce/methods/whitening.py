@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reproduce.methods.base import Method, needed
+from reproduce.methods.base import Method, beneath, needed
 from scd_core.corpus import Corpus
 from scd_core.evaluation.vectors import Encode
 
@@ -64,7 +64,8 @@ class Whitening:
     """Whitened vectors of another method, fitted on the corpus."""
 
     base: Method
-    """For the published rows an ``Embedding`` with pooling first_last, or ``sbert``."""
+    """For the published rows an ``Embedding`` with pooling first_last, or ``sbert``. One that is
+    fitted is fitted on the same corpus."""
     dimensions: int | None = None
     """k of Algorithm 1; the paper also reports 256. None keeps all."""
     name: str = "whitening"
@@ -86,4 +87,4 @@ class Whitening:
 
     def settings(self) -> dict[str, Any]:
         """Dimensions kept, and the settings of the method beneath."""
-        return {"base": self.base.name, **self.base.settings(), "dimensions": self.dimensions}
+        return {**beneath(self.base), "dimensions": self.dimensions}

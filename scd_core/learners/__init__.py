@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scd_core.encoder import SentenceEncoder
-from scd_core.learners import contrastive_tension, isbert, scd, simcse
+from scd_core.learners import contrastive_tension, isbert, scd, simcse, skip_thought
 from scd_core.learners.learner import Learner
 from scd_core.recipe import MethodName, Recipe
 
@@ -17,6 +17,7 @@ BUILDERS: dict[MethodName, Callable[[SentenceEncoder, Recipe], Learner]] = {
     "simcse-supervised": simcse.build_supervised,
     "ct": contrastive_tension.build,
     "is": isbert.build,
+    "skip-thought": skip_thought.build,
 }
 
 

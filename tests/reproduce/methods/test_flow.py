@@ -99,7 +99,7 @@ def test_flow_over_an_encoder(tiny_models: dict[str, Path]) -> None:
         latent = expected(torch.from_numpy(base.fit()(lines)))
     np.testing.assert_allclose(found, latent.numpy(), atol=1e-5)
     told = record(method, corpus)
-    assert (told["method"], told["couplings"], told["pooling"]) == ("flow", 4, "first_last")
+    assert (told["method"], told["couplings"], told["base.pooling"]) == ("flow", 4, "first_last")
     assert told["fit.fingerprint"] == corpus.fingerprint
     with pytest.raises(ValueError, match="flow is fitted on sentences"):
         method.fit(None)

@@ -161,6 +161,7 @@ def test_whitening_an_encoder_on_target_sentences(tiny_model: Path) -> None:
     told = record(method, fit_on)
     assert told["fit.name"] == "target (toy test)"
     assert told["fit.fingerprint"] == fit_on.fingerprint
-    assert (told["method"], told["base"], told["dimensions"]) == ("whitening", "embedding", 8)
+    assert (told["method"], told["base.method"]) == ("whitening", "embedding")
+    assert (told["base.pooling"], told["dimensions"]) == ("first_last", 8)
     with pytest.raises(ValueError, match="whitening is fitted on sentences"):
         method.fit(None)
