@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from scd_core.ngrams import NgramHead, load_head
 from scd_core.packed import Packing, can_pack, encode_packed
 
 Pooling = Literal["cls", "mean", "first_last"]
@@ -50,6 +51,8 @@ class SentenceEncoder(nn.Module):
         except Exception as error:  # each file format brings errors of its own
             raise WeightsError(f"{folder}: the model cannot be read: {error}") from error
         _check_tokenizer(folder, self.tokenizer, self.backbone)
+        self.head: NgramHead | None = load_head(folder, self.backbone.config.hidden_size)
+        """Of IS-BERT, in the place of the pooling."""
         self.limit = _length_limit(self.tokenizer, self.backbone)
         self.eval()
 
@@ -58,13 +61,21 @@ class SentenceEncoder(nn.Module):
         """Where the weights are."""
         return self.backbone.device
 
+    @property
+    def width(self) -> int:
+        """Numbers of a sentence vector: the hidden size, if no head says otherwise."""
+        return int(self.backbone.config.hidden_size) if self.head is None else self.head.width
+
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Sentence vectors (batch, hidden) of token ids and mask, both (batch, seq)."""
+        """Sentence vectors (batch, width) of token ids and mask, both (batch, seq)."""
         output = self.backbone(
             input_ids=ids,
             attention_mask=mask,
             output_hidden_states=self.pooling == "first_last",
         )
+        if self.head is not None:
+            vectors: Tensor = self.head(output.last_hidden_state, mask)
+            return vectors
         if self.pooling == "cls":
             return output.last_hidden_state[:, 0]
         states = output.last_hidden_state
@@ -113,7 +124,7 @@ class SentenceEncoder(nn.Module):
         )
         if batch_tokens is None:
             batch_tokens = CPU_BATCH_TOKENS if self.device.type == "cpu" else GPU_BATCH_TOKENS
-        vectors = np.empty((len(rows), self.backbone.config.hidden_size), dtype=np.float32)
+        vectors = np.empty((len(rows), self.width), dtype=np.float32)
         done = 0
         with self._evaluating():
             for chosen in _batches([len(row) for row in rows], batch_tokens):

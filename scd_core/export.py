@@ -11,9 +11,13 @@ from pathlib import Path
 from scd_core.encoder import Pooling, SentenceEncoder, quiet_transformers
 from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs
+from scd_core.models import HEAD_FILE
+from scd_core.ngrams import NgramHead, save_head
 from scd_core.provenance import Provenance
+from scd_core.recipe import METHODS
 
 _POOLING_FILE = Path("1_Pooling") / "config.json"
+_HEAD = NgramHead.__name__
 _POOLING_KEYS: dict[Pooling, str] = {
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
@@ -24,7 +28,8 @@ def save_encoder(encoder: SentenceEncoder, folder: Path) -> None:
     """Write weights, tokenizer and pooling to ``folder``, replacing it in one move.
 
     ``SentenceTransformer(folder)`` gives the vectors of ``encoder.encode``, and
-    ``AutoModel.from_pretrained(folder)`` the same encoder.
+    ``AutoModel.from_pretrained(folder)`` the same encoder. One with a head is for
+    ``SentenceEncoder`` only; sentence-transformers refuses it.
 
     Raises:
         ValueError: a pooling that sentence-transformers has no module for.
@@ -39,7 +44,7 @@ def save_encoder(encoder: SentenceEncoder, folder: Path) -> None:
     with quiet_transformers():
         encoder.backbone.save_pretrained(fresh)
     encoder.tokenizer.save_pretrained(fresh)
-    hidden = encoder.backbone.config.hidden_size
+    hidden = encoder.width
     modes = {key: name == encoder.pooling for name, key in _POOLING_KEYS.items()}
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -50,6 +55,9 @@ def save_encoder(encoder: SentenceEncoder, folder: Path) -> None:
             "type": "sentence_transformers.models.Pooling",
         },
     ]
+    if encoder.head is not None:
+        save_head(encoder.head, fresh)
+        modules.append({"idx": 2, "name": "2", "path": "", "type": f"scd_core.ngrams.{_HEAD}"})
     files: dict[str, object] = {
         str(_POOLING_FILE): {"word_embedding_dimension": hidden, **modes},
         "modules.json": modules,
@@ -73,7 +81,7 @@ def saved_pooling(folder: Path) -> Pooling | None:
         return None
     if modules.is_file():
         kinds = {m["type"].rpartition(".")[2] for m in json.loads(modules.read_text("utf-8"))}
-        if unknown := kinds - {"Transformer", "Pooling", "Normalize"}:
+        if unknown := kinds - {"Transformer", "Pooling", "Normalize", _HEAD}:
             raise ValueError(
                 f"{modules} has modules that are not computed here: {sorted(unknown)}; the scores "
                 "would not be that model's. Say --pooling to score its encoder without them"
@@ -92,6 +100,19 @@ def saved_pooling(folder: Path) -> Pooling | None:
         if chosen == [key]:
             return name
     raise ValueError(f"{path} asks for {chosen}; only {list(_POOLING_KEYS)} are computed here")
+
+
+def _usage(folder: Path) -> str:
+    if (folder / HEAD_FILE).is_file():
+        return f"""from pathlib import Path
+
+from scd_core.encoder import SentenceEncoder
+
+encoder = SentenceEncoder(Path("path/to/this/folder"), "{saved_pooling(folder)}")
+vectors = encoder.encode(["A sentence.", "Another."])"""
+    return """from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer("path/to/this/folder").encode(["A sentence.", "Another."])"""
 
 
 def write_card(
@@ -113,16 +134,14 @@ library_name: sentence-transformers
 pipeline_tag: sentence-similarity
 ---
 
-# SCD sentence encoder
+# Sentence encoder
 
-`{inputs.recipe.model.name}` trained with Self-Contrastive Decorrelation (SCD, ACL 2022) on
+`{inputs.recipe.model.name}` trained with {METHODS[inputs.recipe.method]} on
 {len(inputs.corpus.sentences):,} unlabelled sentences ({inputs.corpus.name}); the checkpoint of step
 {step} of {inputs.total_steps}, chosen by `{inputs.selection_key}`.
 
 ```python
-from sentence_transformers import SentenceTransformer
-
-vectors = SentenceTransformer("path/to/this/folder").encode(["A sentence.", "Another."])
+{_usage(folder)}
 ```
 
 Pooling: {inputs.recipe.model.pooling}. Vectors are not normalised; compare them by cosine.

@@ -10,8 +10,10 @@ from pathlib import Path
 from scd_core.corpus import Corpus, load_corpus
 from scd_core.device import default_device, resolve_precision
 from scd_core.evaluation.tasks import Pairs, load_dev
+from scd_core.items import NEIGHBOURS, TRIPLETS, Items, items_of
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.recipe import Recipe, preset_of
+from scd_core.triplets import load_triplets
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,12 @@ class Inputs:
     @property
     def total_steps(self) -> int:
         """Planned optimiser steps."""
-        return self.recipe.optim.total_steps(len(self.corpus.sentences))
+        return self.recipe.optim.total_steps(self.items.count(len(self.corpus.sentences)))
+
+    @property
+    def items(self) -> Items:
+        """What a step draws from the corpus."""
+        return items_of(self.recipe.method)
 
     @property
     def selection_key(self) -> str:
@@ -77,7 +84,7 @@ class Inputs:
         """What a run of these inputs says of itself in MLflow."""
         recipe, identity = self.recipe, self.identity
         tags = {
-            "scd.method": "scd",
+            "scd.method": recipe.method,
             "scd.identity": identity.key,
             "scd.recipe_hash": identity.recipe_hash,
             "scd.seed": str(identity.seed),
@@ -121,7 +128,14 @@ def prepare(recipe: Recipe) -> Inputs:
             f"selection.metric = {metric!r} is not a score of the dev set "
             f"{recipe.data.dev!r}; choose 'primary' or one of {names}"
         )
-    corpus = load_corpus(recipe.data.corpus, recipe.data.data_dir)
-    recipe.optim.total_steps(len(corpus.sentences))
+    items = items_of(recipe.method)
+    if items == NEIGHBOURS and recipe.data.corpus == "wiki1m":
+        raise ValueError(
+            "--corpus wiki1m is of sentences picked at random, and Skip-thought learns from a "
+            "sentence's neighbours; give a file of running text, one sentence a line"
+        )
+    load = load_triplets if items == TRIPLETS else load_corpus
+    corpus = load(recipe.data.corpus, recipe.data.data_dir)
+    recipe.optim.total_steps(items.count(len(corpus.sentences)))
     model = model_folder(recipe.model.name, recipe.model.revision)
     return Inputs(recipe, corpus, dev, model, model_fingerprint(model))

@@ -18,7 +18,9 @@ PINNED = {
     "roberta-base": "e2da8e2f811d1448a5b465c236feacd80ffbac7b",
     _BUNDLED_HUB_NAME: "c9745ed1d9f207416be6d2e6f8de32d1f16199bf",
 }
-_FILES = ["*.json", "*.txt", "model.safetensors", "model-*.safetensors", "1_Pooling/*"]
+HEAD_FILE = "ngram_head.safetensors"
+"""Weights of a head between encoder and sentence vector (``ngrams``), where there is one."""
+_FILES = ["*.json", "*.txt", "model.safetensors", "model-*.safetensors", HEAD_FILE, "1_Pooling/*"]
 # Besides the weights, the files of a folder that decide what a sentence's vector is.
 _IDENTITY = (
     "config.json",
@@ -29,6 +31,7 @@ _IDENTITY = (
     "merges.txt",
     "spiece.model",
     "sentencepiece.bpe.model",
+    HEAD_FILE,
 )
 
 

@@ -1,4 +1,4 @@
-"""The SCD objective (Eq. 1 to 4), every printed and released variant a named setting.
+"""The SCD objective (Eq. 1 to 4), every printed and released variant a named setting; InfoNCE.
 
 Axes: (batch, hidden) sentence vectors h, (batch, proj) projections p. Statistics, correlation and
 losses are computed in fp32 (fp64 for fp64 inputs), whatever the precision of the model.
@@ -53,6 +53,36 @@ def scd(h_a: Tensor, h_b: Tensor, p_a: Tensor, p_b: Tensor, settings: Objective)
         decorrelation = sign * diagonal + settings.lam * off_diagonal
         loss = settings.self_weight * contrast + settings.alpha * decorrelation
     return Terms(loss, contrast, decorrelation, diagonal, off_diagonal)
+
+
+class ContrastTerms(NamedTuple):
+    """InfoNCE, a scalar, and the share of rows whose own positive is the nearest."""
+
+    loss: Tensor
+    accuracy: Tensor
+
+
+def info_nce(
+    anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, temperature: float = 0.05
+) -> ContrastTerms:
+    """SimCSE's Eq. 4, and with ``negatives`` its Eq. 5: mean over the batch of -log softmax.
+
+    The candidates of a row are all positives and all negatives of the batch; its own positive is
+    right. Similarity is the cosine divided by ``temperature``. All are (batch, hidden).
+
+    Raises:
+        ValueError: shapes that differ.
+    """
+    candidates = [positives] if negatives is None else [positives, negatives]
+    if any(part.shape != anchors.shape for part in candidates):
+        shapes = [tuple(part.shape) for part in (anchors, *candidates)]
+        raise ValueError(f"anchors, positives and negatives differ in shape: {shapes}")
+    with torch.autocast(anchors.device.type, enabled=False):
+        unit = torch.nn.functional.normalize(_wide(torch.cat([anchors, *candidates])))
+        logits = unit[: len(anchors)] @ unit[len(anchors) :].T / temperature
+        own = torch.arange(len(anchors), device=logits.device)
+        loss = torch.nn.functional.cross_entropy(logits, own)
+    return ContrastTerms(loss, (logits.argmax(1) == own).float().mean())
 
 
 def self_contrast(

@@ -32,6 +32,16 @@ SYMBOLS = {
 _LOCATIONS = {"model.name", "model.revision", "data.corpus", "data.dev", "data.data_dir"}
 _STRICT = pydantic.ConfigDict(extra="forbid")
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+MethodName = Literal["scd", "simcse", "simcse-supervised", "ct", "is", "skip-thought"]
+METHODS: dict[MethodName, str] = {
+    "scd": "Self-Contrastive Decorrelation (SCD, ACL 2022)",
+    "simcse": "unsupervised SimCSE (Gao et al. 2021)",
+    "simcse-supervised": "supervised SimCSE (Gao et al. 2021)",
+    "ct": "Contrastive Tension (CT, Carlsson et al. 2021)",
+    "skip-thought": "neighbouring sentences (Skip-thought, Kiros et al. 2015)",
+    "is": "mutual information maximisation (IS-BERT, Zhang et al. 2020)",
+}
+"""What the loop can train, for people; ``learners`` has what each one computes."""
 
 
 def _require_finite(group: str, settings: Any) -> None:
@@ -62,25 +72,22 @@ class Model:
 
 @dataclass(frozen=True)
 class Views:
-    """Dropout rates of the two views (section 2), for every dropout of the encoder."""
+    """Dropout rates of the two views (section 2), for every dropout of the encoder.
+
+    Methods other than SCD take one rate: r_a = r_b.
+    """
 
     __pydantic_config__ = _STRICT
 
     r_a: float = 0.05
     """r_A, rate of the low view, as a fraction."""
     r_b: float = 0.15
-    """r_B, rate of the high view, as a fraction; r_A < r_B."""
+    """r_B, rate of the high view, as a fraction; r_A < r_B for SCD."""
 
     def __post_init__(self) -> None:
         _require_finite("views", self)
         _require(0 <= self.r_a < 1, "views.r_a", self.r_a, "a dropout rate lies in [0, 1)")
         _require(0 <= self.r_b < 1, "views.r_b", self.r_b, "a dropout rate lies in [0, 1)")
-        _require(
-            self.r_a < self.r_b,
-            "views.r_a",
-            self.r_a,
-            f"SCD needs r_A < r_B, and views.r_b is {self.r_b}; lower r_a or raise r_b",
-        )
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ class Objective:
     self_weight: float = 1.0
     """Weight of the self-contrast L_S (released: task_alpha). 0 is the ablation "L_C only"."""
     temperature: float = 1.0
-    """tau, divides the cosine in Eq. 2. Paper: none (1). Released: 0.05."""
+    """tau, divides the cosine in Eq. 2. Paper: none (1). Released: 0.05. Also that of InfoNCE."""
     reduction: Literal["mean", "sum"] = "mean"
     """Over the batch in Eq. 2. Paper and released: mean. An earlier release: sum."""
     normaliser: Literal["standard", "printed"] = "standard"
@@ -153,8 +160,8 @@ class Optim:
     lr: float = 3e-5
     """Peak learning rate (section 3.1)."""
     batch_size: int = 192
-    """Sentences a step; also the batch of the correlation. There is no accumulation: BatchNorm and
-    C would see micro-batches only."""
+    """Sentences (or triplets) a step; also the batch of the correlation. There is no accumulation:
+    BatchNorm and C would see micro-batches only."""
     epochs: int = 1
     """Passes over the corpus (section 3.1); the last, partial batch of a pass is left out."""
     max_steps: int | None = None
@@ -201,7 +208,7 @@ class Optim:
         )
 
     def total_steps(self, sentences: int) -> int:
-        """Planned optimiser steps for a corpus of that many sentences.
+        """Planned optimiser steps for a corpus of that many sentences (or triplets).
 
         Raises:
             ValueError: the corpus is smaller than one batch.
@@ -211,7 +218,8 @@ class Optim:
             per_epoch >= 1,
             "optim.batch_size",
             self.batch_size,
-            f"the corpus has {sentences} sentences only; use a smaller batch or a larger corpus",
+            f"the corpus has {sentences} sentences (or triplets) only; use a smaller batch or a "
+            "larger corpus",
         )
         return self.max_steps or per_epoch * self.epochs
 
@@ -241,7 +249,8 @@ class Data:
 
     corpus: str = "wiki1m"
     """Training sentences: "wiki1m" (10^6 Wikipedia sentences, section 3.1), "documentation" (of the
-    software on this machine), or a UTF-8 text file, one sentence a line."""
+    software on this machine), or a UTF-8 text file, one sentence a line. Supervised SimCSE takes
+    triplets: "nli", or a CSV file with the columns sent0, sent1 and hard_neg."""
     dev: str = "sts"
     """Dev scores: "sts" (STS-B dev and SICK-R dev), "sample" (the pairs that come with the
     project), or a tab-separated file: two sentences and a score a line."""
@@ -263,11 +272,20 @@ class Recipe:
     optim: Optim = field(default_factory=Optim)
     selection: Selection = field(default_factory=Selection)
     data: Annotated[Data, tyro.conf.arg(name="")] = field(default_factory=Data)
+    method: MethodName = "scd"
+    """What is trained; the other methods of the tables take what they need of these settings."""
     seed: int = 0
     """Of the projector's weights, the order of sentences and every dropout mask."""
 
     def __post_init__(self) -> None:
         _require(self.seed >= 0, "seed", self.seed, "a seed is a whole number from 0")
+        r_a, r_b = self.views.r_a, self.views.r_b
+        if self.method == "scd":
+            remedy = f"SCD needs r_A < r_B, and views.r_b is {r_b}; lower r_a or raise r_b"
+            _require(r_a < r_b, "views.r_a", r_a, remedy)
+        else:
+            remedy = f"{self.method} has one dropout rate; give views.r_b = {r_b} the same value"
+            _require(r_a == r_b, "views.r_a", r_a, remedy)
 
     @cached_property
     def hash(self) -> str:
@@ -275,9 +293,10 @@ class Recipe:
 
         Floats are compared at 12 significant digits, so 0.15 and 3 * 0.05 are the same setting. A
         run's recipe has its precision resolved before (``inputs.prepare``): in bf16 and in fp32 it
-        is two runs.
+        is two runs. The method is left out where it is SCD, as it was before there were others.
         """
-        settings = {k: v for k, v in self.flat().items() if k not in _LOCATIONS and k != "seed"}
+        left_out = _LOCATIONS | {"seed"} | ({"method"} if self.method == "scd" else set())
+        settings = {k: v for k, v in self.flat().items() if k not in left_out}
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -306,8 +325,9 @@ class Recipe:
 
     def to_toml(self) -> str:
         """The whole recipe as TOML that ``from_toml`` reads, less the settings that are None."""
-        lines, flat = [f"seed = {self.seed}"], self.flat()
-        for group in (f.name for f in dataclasses.fields(self) if f.name != "seed"):
+        lines, flat = [f'method = "{self.method}"', f"seed = {self.seed}"], self.flat()
+        groups = (f.name for f in dataclasses.fields(self) if f.name not in ("method", "seed"))
+        for group in groups:
             lines += ["", f"[{group}]"]
             for name, value in flat.items():
                 if name.startswith(f"{group}.") and value is not None:

@@ -32,7 +32,7 @@ from scd_core.export import write_card
 from scd_core.forecast import measure
 from scd_core.inputs import DataInput, Inputs, prepare
 from scd_core.provenance import collect
-from scd_core.recipe import Recipe, from_toml, preset
+from scd_core.recipe import METHODS, Recipe, from_toml, preset
 from scd_core.run_folder import (
     Evaluation,
     Result,
@@ -225,8 +225,8 @@ def _print_plan(inputs: Inputs, folder: Path, tests: Sequence[Pairs]) -> None:
     for key, value in {
         "recipe": f"{name} ({inputs.identity.key})",
         "encoder": f"{recipe.model.name}, {recipe.model.pooling} pooling, on {default_device()}",
-        "settings": f"alpha {recipe.objective.alpha}, lambda {recipe.objective.lam}, "
-        f"r_A {recipe.views.r_a}, r_B {recipe.views.r_b}, tau {recipe.objective.temperature}",
+        "method": METHODS[recipe.method],
+        "settings": _settings(recipe),
         "sentences": f"{len(inputs.corpus.sentences):,} ({inputs.corpus.name})",
         "steps": f"{inputs.total_steps:,} of batch {recipe.optim.batch_size}",
         "dev": f"{', '.join(p.name for p in inputs.dev)} every {recipe.selection.every} steps, "
@@ -236,6 +236,16 @@ def _print_plan(inputs: Inputs, folder: Path, tests: Sequence[Pairs]) -> None:
     }.items():
         table.add_row(f"[bold]{key}[/]", escape(value))
     console.print(table)
+
+
+def _settings(recipe: Recipe) -> str:
+    views, objective = recipe.views, recipe.objective
+    if recipe.method != "scd":
+        return f"dropout {views.r_a}, lr {recipe.optim.lr}, tau {objective.temperature}"
+    return (
+        f"alpha {objective.alpha}, lambda {objective.lam}, r_A {views.r_a}, r_B {views.r_b}, "
+        f"tau {objective.temperature}"
+    )
 
 
 def _print_forecast(inputs: Inputs) -> None:

@@ -1,4 +1,4 @@
-"""The one training loop. It reads downward: batch, two views, loss, step, dev score.
+"""The one training loop. It reads downward: batch, losses, step, dev score.
 
 It computes and yields; who consumes it logs, reports, prunes or stops. Any step can be the last of
 a process: run again on the same folder, it goes on from its checkpoint to the same weights, to the
@@ -27,9 +27,9 @@ from scd_core.evaluation.sts import Score, score_all
 from scd_core.evaluation.vectors import encode_once
 from scd_core.export import save_encoder
 from scd_core.inputs import Inputs
-from scd_core.objectives import Terms, scd
+from scd_core.learners import build
+from scd_core.learners.learner import Losses
 from scd_core.places import cache
-from scd_core.projector import build_projector
 from scd_core.run_folder import (
     Evaluation,
     Result,
@@ -39,10 +39,8 @@ from scd_core.run_folder import (
     read_result,
     write_result,
 )
-from scd_core.two_view import set_rates
-from scd_core.two_view_model import TwoViewModel, views_in
 
-_PROJECTOR_STREAM, _DROPOUT_STREAM = 0, 1  # of the run's seed
+_WEIGHTS_STREAM, _DROPOUT_STREAM = 0, 1  # of the run's seed
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,8 @@ class StepRecord:
 
     step: int
     total: int
-    terms: Terms
+    terms: Losses
+    """A named tuple of scalars on the device: the loss and its parts."""
     learning_rate: float
 
 
@@ -61,7 +60,7 @@ def train(
     device: torch.device | None = None,
     checkpoint_seconds: float = 300.0,
 ) -> Generator[StepRecord | Evaluation]:
-    """Train SCD as the recipe says, yielding each step and each dev evaluation.
+    """Train the recipe's method, yielding each step and each dev evaluation.
 
     At a step that is evaluated, the ``Evaluation`` comes before the ``StepRecord``, and the best
     encoder by the declared dev score lies in the folder by then. The ``Result`` is written at the
@@ -79,18 +78,18 @@ def train(
     if read_result(folder) is not None:
         return
     recipe, optim = inputs.recipe, inputs.recipe.optim
-    device, total = device or default_device(), inputs.total_steps
+    device, total, items = device or default_device(), inputs.total_steps, inputs.items
     encoder = SentenceEncoder(inputs.model, recipe.model.pooling).to(device)
-    set_rates(encoder.backbone, recipe.views.r_a, recipe.views.r_b)
+    _seed(recipe.seed, _WEIGHTS_STREAM, 0)
+    learner = build(encoder, recipe)
+    parameters = list(learner.model.to(device).parameters())
     tokens = tokenise(inputs.corpus, encoder.tokenizer, optim.max_length, cache())
-    _seed(recipe.seed, _PROJECTOR_STREAM, 0)
-    projector = build_projector(encoder.backbone.config.hidden_size, recipe.projector).to(device)
-    model = TwoViewModel(encoder, projector)
-    parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, optim.lr, weight_decay=optim.weight_decay, fused=True)
     scaler = torch.amp.GradScaler(device.type, enabled=optim.precision == "fp16")
-    modules = {"encoder": encoder, "projector": projector}
-    remedy = f"lower optim.lr ({optim.lr}) or objective.alpha ({recipe.objective.alpha})"
+    modules = dict(learner.model.named_children())
+    remedy = f"lower optim.lr ({optim.lr})"
+    if recipe.method == "scd":
+        remedy += f" or objective.alpha ({recipe.objective.alpha})"
     watch = LossWatch(total, remedy, late=device.type == "cuda")
 
     start, best = 0, None
@@ -107,11 +106,10 @@ def train(
     saved, done = time.monotonic(), start
     try:
         for step in range(start, total):
-            encoder.train()
-            rows = batch_indices(len(tokens), optim.batch_size, recipe.seed, step)
+            learner.model.train()
+            chosen = batch_indices(items.count(len(tokens)), optim.batch_size, recipe.seed, step)
             _seed(recipe.seed, _DROPOUT_STREAM, step)
-            views = views_in(optim.precision, model, tokens.batch(rows))
-            terms = scd(*views, recipe.objective)
+            terms = learner(tokens.batch(items.rows(chosen)), optim.precision)
             watch.see(step + 1, terms.loss)
 
             learning_rate = optim.lr * (1 - step / total)
@@ -132,7 +130,8 @@ def train(
                     save_encoder(encoder, model_path(folder))
                     best = evaluation
                 yield evaluation
-            yield StepRecord(done, total, Terms(*(t.detach() for t in terms)), learning_rate)
+            parts = type(terms)(*(part.detach() for part in terms))
+            yield StepRecord(done, total, parts, learning_rate)
             # Behind the yields: what a checkpoint holds has reached the consumer.
             if done < total and time.monotonic() - saved > checkpoint_seconds:
                 save(done)

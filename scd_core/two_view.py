@@ -179,6 +179,20 @@ def set_rates(backbone: PreTrainedModel, r_a: float, r_b: float) -> None:
     _assign(backbone, r_a, r_b)
 
 
+def set_rate(backbone: PreTrainedModel, rate: float) -> None:
+    """Give every dropout of a stock ``backbone`` this one rate, in place.
+
+    Raises:
+        UnplacedDropoutError: some dropout cannot be accounted for, or has two rates already.
+    """
+    _refuse_unplaced(backbone)
+    for module in backbone.modules():
+        if isinstance(module, TwoViewDropout):
+            raise UnplacedDropoutError("the encoder has two-view dropout; load it again")
+        if isinstance(module, nn.Dropout):
+            module.p = rate
+
+
 def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
     if x.shape[0] % 2:
         raise ValueError(

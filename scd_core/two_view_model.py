@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +39,10 @@ class TwoViewModel(nn.Module):
         return Views(*vectors.chunk(2), *self.projector(vectors).chunk(2))
 
 
-def views_in(precision: Precision, model: TwoViewModel, rows: Sequence[Sequence[int]]) -> Views:
+def views_in(precision: Precision, model: nn.Module, rows: Sequence[Sequence[int]]) -> Any:
     """``model(rows)`` with matrix products of that precision; weights and gradients stay fp32.
+
+    ``model`` encodes by ``model.encoder.two_views`` only; its other children get vectors.
 
     bf16 takes a copy of the layers' weights made once a step, and keeps what flows between layers
     in bf16 too; embeddings, whose gradients are long sums, and BatchNorm stay in fp32. Where a
@@ -49,24 +51,33 @@ def views_in(precision: Precision, model: TwoViewModel, rows: Sequence[Sequence[
     Raises:
         ValueError: "auto", which ``inputs.prepare`` resolves.
     """
+    if precision == "bf16" and can_pack(_encoder(model).backbone):
+        return functional_call(model, _halved(model), (rows,))
+    return outputs_in(precision, model, rows)
+
+
+def outputs_in(precision: Precision, model: nn.Module, rows: Sequence[Sequence[int]]) -> Any:
+    """``model(rows)`` under torch's autocast, for a model of any kind with an ``encoder``.
+
+    Raises:
+        ValueError: "auto", which ``inputs.prepare`` resolves.
+    """
     if precision not in _DTYPES:
         raise ValueError(
             f"optim.precision = {precision!r} is not resolved; take the recipe of prepare(recipe)"
         )
-    if precision == "bf16" and can_pack(model.encoder.backbone):
-        views: Views = functional_call(model, _halved(model), (rows,))
-        return views
     dtype = _DTYPES[precision]
-    with torch.autocast(model.encoder.device.type, dtype, enabled=dtype is not None):
-        result: Views = model(rows)
-    return result
+    with torch.autocast(_encoder(model).device.type, dtype, enabled=dtype is not None):
+        return model(rows)
 
 
-def _halved(model: TwoViewModel) -> dict[str, Tensor]:
-    parts = {
-        "encoder.backbone.encoder": model.encoder.backbone.encoder,
-        "projector": model.projector,
-    }
+def _encoder(model: nn.Module) -> SentenceEncoder:
+    return cast(SentenceEncoder, model.encoder)
+
+
+def _halved(model: nn.Module) -> dict[str, Tensor]:
+    parts = {name: child for name, child in model.named_children() if name != "encoder"}
+    parts["encoder.backbone.encoder"] = _encoder(model).backbone.encoder
     return {
         ".".join(filter(None, (part, name, key))): weight.to(torch.bfloat16)
         for part, root in parts.items()

@@ -13,13 +13,24 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from scd_core import training
+from scd_core import learners, training
 from scd_core.divergence import DivergedError, LossWatch
 from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs, prepare
 from scd_core.objectives import Terms
-from scd_core.recipe import Data, Model, Optim, Projector, Recipe, Selection
+from scd_core.recipe import (
+    METHODS,
+    Data,
+    MethodName,
+    Model,
+    Objective,
+    Optim,
+    Projector,
+    Recipe,
+    Selection,
+    Views,
+)
 from scd_core.run_folder import Evaluation, model_path, read_result
 from scd_core.training import StepRecord, train
 from tests.conftest import WORDS
@@ -41,6 +52,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "corpus.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     pairs = [f"{sentence()}\t{sentence()}\t{i % 6}" for i in range(12)]
     (folder / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    triplets = [f"{line},{line} {WORDS[i % 13]},{sentence()}" for i, line in enumerate(lines[:80])]
+    header = "sent0,sent1,hard_neg"
+    (folder / "triplets.csv").write_text("\n".join([header, *triplets]) + "\n", encoding="utf-8")
     return folder
 
 
@@ -72,9 +86,8 @@ def weights_at_end(inputs: Inputs, folder: Path) -> dict[str, Tensor]:
         for record in records:
             if isinstance(record, StepRecord) and record.step == record.total:
                 local = records.gi_frame.f_locals  # type: ignore[union-attr]
-                for name in ("encoder", "projector"):
-                    values = local[name].state_dict()
-                    state |= {f"{name}.{k}": v.clone() for k, v in values.items()}
+                values = local["learner"].model.state_dict()
+                state |= {name: value.clone() for name, value in values.items()}
     original(folder)
     return state
 
@@ -110,13 +123,35 @@ def test_evaluation_frequency_does_not_change_training(
     assert_same(ends[0], ends[2])
 
 
+def of_method(recipe: Recipe, method: MethodName) -> Recipe:
+    """The recipe for another method, with the one dropout rate that it takes."""
+    if method == "scd":
+        return recipe
+    data = recipe.data
+    if method == "simcse-supervised":
+        data = dataclasses.replace(data, corpus=data.corpus.replace("corpus.txt", "triplets.csv"))
+    return dataclasses.replace(
+        recipe,
+        method=method,
+        views=Views(0.1, 0.1),
+        objective=Objective(temperature=0.05),
+        data=data,
+    )
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("stops", [(7,), (1, 6, 12, 19)], ids=str)
 def test_interrupted_and_resumed_is_the_same_run(
-    tiny_model: Path, texts: Path, tmp_path: Path, stops: tuple[int, ...], precision: str
+    tiny_model: Path,
+    texts: Path,
+    tmp_path: Path,
+    stops: tuple[int, ...],
+    method: MethodName,
+    precision: str,
 ) -> None:
-    """Two epochs of 11 batches; closed at these steps, also right at an evaluation."""
-    inputs = prepare(make_recipe(tiny_model, texts, precision=precision))
+    """Several epochs; closed at these steps, also right at an evaluation."""
+    inputs = prepare(of_method(make_recipe(tiny_model, texts, precision=precision), method))
     straight = list(train(inputs, tmp_path / "straight", CPU))
     seen: list[StepRecord | Evaluation] = []
     for stop in stops:
@@ -129,7 +164,8 @@ def test_interrupted_and_resumed_is_the_same_run(
     assert [r.step for r in seen] == [r.step for r in straight]
     for a, b in zip(straight, seen, strict=True):
         if isinstance(a, StepRecord) and isinstance(b, StepRecord):
-            assert (a.learning_rate, a.terms.loss) == (b.learning_rate, b.terms.loss)
+            assert a.learning_rate == b.learning_rate
+            assert list(a.terms) == list(b.terms)
         else:
             assert a == b
     assert read_result(tmp_path / "straight") == read_result(tmp_path / "resumed")
@@ -196,10 +232,14 @@ def test_learning_rate_falls_linearly_to_zero(
     assert rates == pytest.approx([1e-3 * (20 - i) / 20 for i in range(20)])
 
 
-def test_training_lowers_its_loss(tiny_model: Path, texts: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_training_lowers_its_loss(
+    tiny_model: Path, texts: Path, tmp_path: Path, method: MethodName
+) -> None:
+    recipe = of_method(make_recipe(tiny_model, texts, max_steps=60), method)
     losses = [
         r.terms.loss.item()
-        for r in train(prepare(make_recipe(tiny_model, texts, max_steps=60)), tmp_path, CPU)
+        for r in train(prepare(recipe), tmp_path, CPU)
         if isinstance(r, StepRecord)
     ]
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
@@ -272,13 +312,13 @@ def test_a_loss_that_is_no_number_stops_at_its_step(
     tiny_models: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = itertools.count(1)
-    original = training.scd
+    original = learners.scd.scd
 
-    def third_is_nan(*args: object) -> Terms:
-        terms = original(*args)  # type: ignore[arg-type]
+    def third_is_nan(*args: object, settings: Objective) -> Terms:
+        terms = original(*args, settings)  # type: ignore[arg-type]
         return terms._replace(loss=terms.loss * float("nan")) if next(calls) == 3 else terms
 
-    monkeypatch.setattr(training, "scd", third_is_nan)
+    monkeypatch.setattr(learners.scd, "scd", third_is_nan)
     with pytest.raises(DivergedError, match="step 3 of 20"):
         list(train(prepare(make_recipe(tiny_models["bert"], texts)), tmp_path, CPU))
     assert not model_path(tmp_path).exists()
@@ -294,13 +334,13 @@ def test_a_loss_seen_late_is_named_by_its_step(
     every: int,
 ) -> None:
     """As on a GPU. Nothing of the third step or later is evaluated or kept."""
-    original, calls = training.scd, itertools.count(1)
+    original, calls = learners.scd.scd, itertools.count(1)
 
-    def third_is_nan(*args: object) -> Terms:
-        terms = original(*args)  # type: ignore[arg-type]
+    def third_is_nan(*args: object, settings: Objective) -> Terms:
+        terms = original(*args, settings)  # type: ignore[arg-type]
         return terms._replace(loss=terms.loss * float("nan")) if next(calls) == 3 else terms
 
-    monkeypatch.setattr(training, "scd", third_is_nan)
+    monkeypatch.setattr(learners.scd, "scd", third_is_nan)
     monkeypatch.setattr(
         training, "LossWatch", lambda total, remedy, late: LossWatch(total, remedy, late=True)
     )
@@ -320,9 +360,11 @@ def test_a_loss_seen_late_is_named_by_its_step(
 def test_closing_on_a_loss_not_yet_seen_keeps_nothing_of_it(
     tiny_models: dict[str, Path], texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = training.scd
+    original = learners.scd.scd
     monkeypatch.setattr(
-        training, "scd", lambda *a: (t := original(*a))._replace(loss=t.loss * float("inf"))
+        learners.scd,
+        "scd",
+        lambda *a, settings: (t := original(*a, settings))._replace(loss=t.loss * float("inf")),
     )
     monkeypatch.setattr(
         training, "LossWatch", lambda total, remedy, late: LossWatch(total, remedy, late=True)

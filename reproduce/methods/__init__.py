@@ -1,0 +1,1 @@
+"""The methods in the paper's tables, each ``base.Method``: fitted on text, then an ``Encode``."""

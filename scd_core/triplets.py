@@ -1,0 +1,58 @@
+"""Triplets of sentences for supervised training: premise, entailment, contradiction."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+from scd_core.corpus import Corpus
+from scd_core.data import DataError, hub_file
+
+NLI_FILE = "nli_for_simcse.csv"
+COLUMNS = ("sent0", "sent1", "hard_neg")
+
+
+def load_triplets(source: str, data_dir: Path | None) -> Corpus:
+    """A corpus whose sentences are premise, entailment, contradiction, triplet after triplet.
+
+    Args:
+        source: "nli" (the published SNLI and MNLI triplets), or a CSV file with a header and the
+            columns sent0, sent1 and hard_neg.
+        data_dir: folder that may hold ``nli_for_simcse.csv``; default ``$SCD_DATA_DIR``, then the
+            Hub.
+
+    Raises:
+        DataError: the file is missing, out of reach, not UTF-8, lacks a column, or has no triplet.
+    """
+    file = _nli_file(data_dir) if source == "nli" else Path(source).expanduser()
+    if not file.is_file():
+        raise DataError(
+            f"--corpus {source}: {file.absolute()} is no file. Supervised training takes a CSV "
+            f'file with the columns {", ".join(COLUMNS)}, or "nli"'
+        )
+    sentences: list[str] = []
+    dropped = 0
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as content:
+            reader = csv.DictReader(content)
+            if missing := [c for c in COLUMNS if c not in (reader.fieldnames or ())]:
+                raise DataError(f"{file} has no column {missing}; it has {reader.fieldnames}")
+            for row in reader:
+                triplet = [" ".join((row[column] or "").splitlines()) for column in COLUMNS]
+                if all(text.strip() for text in triplet):
+                    sentences += triplet
+                else:
+                    dropped += 1
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{file} is no CSV file in UTF-8: {error}") from error
+    if not sentences:
+        raise DataError(f"{file} holds no whole triplet; give one of {', '.join(COLUMNS)} a line")
+    return Corpus("nli" if source == "nli" else file.name, sentences, dropped)
+
+
+def _nli_file(data_dir: Path | None) -> Path:
+    folder = data_dir or os.environ.get("SCD_DATA_DIR")
+    if folder and (file := Path(folder).expanduser() / NLI_FILE).is_file():
+        return file
+    return hub_file(NLI_FILE)
