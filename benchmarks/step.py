@@ -270,6 +270,15 @@ def _peak_memory(command: Command, shape: str, way: str) -> float:
         step(work)
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated())
+    return _peak_resident()
+
+
+def _peak_resident() -> float:
+    """Bytes that this program has held at most."""
+    status = Path("/proc/self/status")
+    if status.is_file():  # ``ru_maxrss`` would begin with what the parent held when it started us
+        held = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return 1024 * float(held.split()[1])
     unit = 1 if sys.platform == "darwin" else 1024
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
