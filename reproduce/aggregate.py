@@ -6,8 +6,9 @@ The rules, in order:
    copy of its best trial's score) and their trials never count.
 2. Only runs that carry every test score of the table; a score that is listed in the run's tag
    ``scd.undefined`` counts as carried and has no value.
-3. Only runs of one evaluation protocol (``scd.protocol``): the one asked for, else the one with
-   most runs, of those the one with the latest run.
+3. Only runs of one evaluation protocol (``scd.protocol`` for similarity, ``scd.protocol.transfer``
+   for transfer tasks): the one asked for, else the one with most runs, of those the one with the
+   latest run.
 4. Runs of one ``Setting`` are one row. Where a seed was run more than once, the run started last
    counts; the others are kept as ``Group.replaced`` so that the choice can be shown.
 
@@ -48,11 +49,16 @@ class Setting:
     recipe_hash: str
     """Empty for an evaluated model, which has no recipe."""
     content: str
-    """Fingerprint of the training data, or of the weights where a model was only evaluated: the
-    recipe's hash says nothing of either, and what differs in them must not be averaged."""
+    """Fingerprint of the training data, or of the weights where nothing was trained: the recipe's
+    hash says nothing of either, and what differs in them must not be averaged."""
     max_length: int
     """Tokens a sentence was cut to where a model was only evaluated; 0 for a trained model, which
     is always tested whole."""
+
+    @property
+    def seeded(self) -> bool:
+        """Whether another seed could give another score."""
+        return bool(self.recipe_hash)
 
 
 @dataclass(frozen=True)
@@ -103,12 +109,16 @@ class Summary:
 
 
 def select(
-    runs: Iterable[RunInfo], columns: Sequence[Column], protocol: str | None = None
+    runs: Iterable[RunInfo],
+    columns: Sequence[Column],
+    protocol: str | None = None,
+    protocol_tag: str = "scd.protocol",
 ) -> Selection:
     """Choose the runs of a table with those columns; the module's docstring has the rules.
 
     Args:
         protocol: a protocol's fingerprint or a beginning of it that fits only one.
+        protocol_tag: the tag that holds it.
 
     Raises:
         ValueError: no run that could enter has that protocol, or several protocols begin so.
@@ -117,10 +127,10 @@ def select(
     left_out: dict[str, list[str]] = {}
     candidates: dict[str, list[RunInfo]] = {}
     for run in sorted(runs, key=_age):
-        if reason := _reason_against(run, keys):
+        if reason := _reason_against(run, keys, protocol_tag):
             left_out.setdefault(reason, []).append(run.run_id)
         else:
-            candidates.setdefault(run.tags["scd.protocol"], []).append(run)
+            candidates.setdefault(run.tags[protocol_tag], []).append(run)
     chosen = _choose_protocol(candidates, protocol)
     for name in sorted(candidates.keys() - {chosen}):
         left_out[f"of another protocol, {name}"] = [run.run_id for run in candidates[name]]
@@ -155,7 +165,7 @@ def summarise(group: Group, column: Column) -> Summary:
     )
 
 
-def _reason_against(run: RunInfo, keys: Sequence[str]) -> str | None:
+def _reason_against(run: RunInfo, keys: Sequence[str], protocol_tag: str) -> str | None:
     kind = run.tags.get("scd.kind", "none")
     if kind not in KINDS:
         return f"of kind {kind}"
@@ -167,7 +177,7 @@ def _reason_against(run: RunInfo, keys: Sequence[str]) -> str | None:
         return "without any of the table's scores"
     if missing:
         return f"without {', '.join(missing)}"
-    return None if run.tags.get("scd.protocol") else "without the tag scd.protocol"
+    return None if run.tags.get(protocol_tag) else f"without the tag {protocol_tag}"
 
 
 def _choose_protocol(candidates: dict[str, list[RunInfo]], asked: str | None) -> str | None:
@@ -209,14 +219,14 @@ def _seeds_in_order(seeds: Iterable[int | None]) -> list[int | None]:
 def _setting(run: RunInfo) -> Setting:
     tags = run.tags
     embedding = tags.get("scd.method") == "embedding"
-    content = "scd.model_fingerprint" if embedding else "scd.data_fingerprint"
+    weights = tags.get("scd.model_fingerprint", "")
     length = run.params.get("evaluation.max_length", "") if embedding else ""
     return Setting(
         method=tags.get("scd.method", ""),
         model=tags.get("scd.model", ""),
         pooling=tags.get("scd.pooling", ""),
         recipe_hash="" if embedding else tags.get("scd.recipe_hash", ""),
-        content=tags.get(content, ""),
+        content=weights if embedding else tags.get("scd.data_fingerprint") or weights,
         max_length=_whole_number(length) or 0,
     )
 
@@ -231,7 +241,7 @@ def _whole_number(text: str) -> int | None:
 
 def _undefined(run: RunInfo) -> set[str]:
     """Metric names in the tag ``scd.undefined``, which separates them by commas or blanks."""
-    return set(re.split(r"[,\s]+", run.tags.get("scd.undefined", ""))) - {""}
+    return set(run.tags.get("scd.undefined", "").replace(",", " ").split())
 
 
 def _age(run: RunInfo) -> tuple[int, str]:

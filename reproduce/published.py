@@ -1,7 +1,10 @@
-"""The numbers the SCD paper prints, read from ``published/table*.csv`` and checked.
+"""The numbers the SCD paper prints, read from ``published/*.csv`` and checked.
 
 One file a table, one line a row of the paper in the paper's order. The scores are points as printed
 (Spearman x 100 in Tables 1 and 3, accuracy in % in Table 2); nothing is corrected in the files.
+``figure2.csv`` has the two figures that section 3.4.2 gives for SCD; the paper prints none of the
+figure's other points. ``table2-later.csv`` has what the authors published later for SCD-BERT
+(released-code row 21).
 """
 
 from __future__ import annotations
@@ -20,16 +23,20 @@ SOURCES = {
     "♣": "Reimers and Gurevych (2019)",
     "♡": "Zhang et al. (2020)",
     "◊": "Gao et al. (2021)",
+    "†": "later figures of the authors of SCD, not in the paper",
     "": "measured by the authors of SCD",
 }
-"""What the marker beside a row's title says in the captions of Tables 1 and 2."""
-SECTIONS = ("bert", "roberta")
+"""What the marker beside a row's title says, as in the captions of Tables 1 and 2; † is ours."""
+SECTIONS = ("bert", "roberta", "later")
 OTHER = "other"
 """Section of the measured rows that the paper does not have."""
 MISPRINTED_AVERAGES = {("table2", "bert-avg")}
 """Rows whose cells do not give the printed average: Table 2, Avg. BERT embeddings, has cells that
 average 84.95 and prints 84.94 (released-code row 23)."""
 _HALF_DIGIT = 0.005 + 1e-9  # a printed average is the mean of its printed cells within this
+RANGES = {"alignment": (0.0, 4.0), "uniformity": (-8.0, 0.0)}
+"""Lowest and highest possible values of columns that are no points."""
+_POINTS = (0.0, 100.0)
 _FIELDS = ("id", "title", "section", "source", "method", "model", "pooling", "preset")
 
 
@@ -42,7 +49,7 @@ class PublishedRow:
     title: str
     """As printed, a subscript written with an underscore and without the source marker."""
     section: str
-    """Part of the table: "bert" (upper) or "roberta" (lower)."""
+    """Part of the table: "bert" (upper), "roberta" (lower) or "later" (not in the paper)."""
     source: str
     """Marker of the caption, a key of ``SOURCES``."""
     method: str
@@ -103,16 +110,16 @@ def read_table(path: Path) -> PublishedTable:
     return PublishedTable(path.stem, columns, tuple(rows.values()))
 
 
-def published_table(number: int) -> PublishedTable:
-    """Table 1, 2 or 3 of the paper.
+def published_table(name: str) -> PublishedTable:
+    """A table by the name of its file: table1, table2, table3, table2-later or figure2.
 
     Raises:
-        ValueError: there is no file for that table; the message lists those there are.
+        ValueError: there is no file of that name; the message lists those there are.
     """
-    path = FOLDER / f"table{number}.csv"
+    path = FOLDER / f"{name}.csv"
     if not path.is_file():
-        known = sorted(p.stem for p in FOLDER.glob("table*.csv"))
-        raise ValueError(f"table {number} has no published numbers; choose one of {known}")
+        known = sorted(p.stem for p in FOLDER.glob("*.csv"))
+        raise ValueError(f"{name!r} has no published numbers; choose one of {known}")
     return read_table(path)
 
 
@@ -127,8 +134,11 @@ def _points(text: str, where: str, column: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value <= 100:
-        raise ValueError(f"{where}, {column} = {text!r}: a score is a number from 0 to 100")
+    low, high = RANGES.get(column, _POINTS)
+    if not low <= value <= high:
+        raise ValueError(
+            f"{where}, {column} = {text!r}: a score is a number from {low:g} to {high:g}"
+        )
     return value
 
 

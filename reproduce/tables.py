@@ -1,84 +1,205 @@
 """The paper's tables, measured beside published: ``python -m reproduce.tables``.
 
-It reads MLflow and the published numbers, and writes only the files asked for with ``--out``.
+It reads MLflow and the published numbers, and writes only into the folder of ``--output``.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from reproduce import render
+from reproduce.claims import claims, claims_sheet
 from reproduce.compare import Table, build
+from reproduce.index import index
+from reproduce.layouts import LAYOUTS, TRANSFER_PROTOCOL, Name
+from reproduce.sheet import Sheet, sheet
+from reproduce.significance import significance, significance_sheet
+from reproduce.verify import TOLERANCE, verify
 from scd_core import cli, places
+from scd_core.cli import console
 
 if TYPE_CHECKING:
-    from scd_core.tracking import RunInfo
+    from scd_core.evaluation.uncertainty import Items
+    from scd_core.tracking import RunInfo, Tracking
+
+_NAMES: dict[str, Name] = {"1": "table1", "2": "table2", "3": "table3", "fidelity": "fidelity"}
+_FORMATS = {"markdown": render.markdown, "csv": render.csv, "latex": render.latex}
+_TITLE = "SCD: published and measured"
 
 
 @dataclass(frozen=True)
 class Options:
-    """Print a table of the paper: published rows beside the rows measured in MLflow."""
+    """Print tables of the paper: published rows beside the rows measured in MLflow. Examples:
 
-    table: Literal[1] = 1
-    """Number of the table in the paper."""
-    format: Literal["terminal", "markdown", "csv"] = "terminal"
-    """What to print. csv is the whole frame with all digits."""
-    protocol: Annotated[str | None, tyro.conf.arg(metavar="FINGERPRINT")] = None
-    """Evaluation protocol, or the beginning of its fingerprint, whose runs are shown; default: the
-    one with most runs. Runs of different protocols never share a table."""
-    out: Path | None = None
-    """Folder to write table<N>.md and table<N>.csv to as well, e.g. results."""
-
-
-def write(table: Table, number: int, folder: Path) -> list[Path]:
-    """Write a table as Markdown and CSV; the same runs give the same bytes.
-
-    Returns:
-        The files written.
+    python -m reproduce.tables --table 1 3
+    python -m reproduce.tables --table fidelity --claims --significance
+    python -m reproduce.tables --output results
+    python -m reproduce.tables --table 1 --verify bert-cls --data-dir data
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {
-        folder / f"table{number}.md": render.markdown(table),
-        folder / f"table{number}.csv": render.csv(table),
-    }
-    for path, text in files.items():
-        path.write_text(text, encoding="utf-8")
-    return list(files)
+
+    table: tuple[Literal["1", "2", "3", "fidelity"], ...] = ()
+    """Tables 1 to 3 of the paper, and fidelity: SCD with one difference between paper and released
+    code switched at a time. Default: 1 2 3, and none where something else is asked for."""
+    claims: bool = False
+    """Also the claims of sections 3.3 and 3.4, from published and from measured numbers."""
+    significance: bool = False
+    """Also whether SCD's rows of Tables 1 and 2 differ from the others of their encoder, by paired
+    bootstrap over test items."""
+    format: Literal["terminal", "markdown", "csv", "latex", "html"] = "terminal"
+    """What to print. csv is the whole frame with all digits, a blank line between tables."""
+    protocol: Annotated[str | None, tyro.conf.arg(metavar="FINGERPRINT")] = None
+    """Evaluation protocol of similarity, or the beginning of its fingerprint, whose runs are shown;
+    default: the one with most runs. Runs of different protocols never share a table."""
+    transfer_protocol: Annotated[str | None, tyro.conf.arg(metavar="FINGERPRINT")] = None
+    """The same for the transfer tasks of Table 2."""
+    output: Path | None = None
+    """Write everything in every format into this folder, e.g. results, instead of printing."""
+    verify: Annotated[str | None, tyro.conf.arg(metavar="ROW")] = None
+    """Evaluate the runs of a row of that table again, by id or title, and compare the scores; the
+    exit code is 1 where one differs."""
+    data_dir: Path | None = None
+    """For --verify: folder that holds senteval/; default $SCD_DATA_DIR, then the Hub."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The runs of a store and the protocols asked for; every table is built once."""
+
+    runs: list[RunInfo]
+    store: Tracking | None = None
+    """To read the items of runs; without it nothing is significant."""
+    protocol: str | None = None
+    transfer_protocol: str | None = None
+    _built: dict[Name, Table] = field(default_factory=dict)
+
+    def table(self, name: Name) -> Table:
+        """One table."""
+        if name not in self._built:
+            of_transfer = LAYOUTS[name].protocol_tag == TRANSFER_PROTOCOL
+            asked = self.transfer_protocol if of_transfer else self.protocol
+            self._built[name] = build(name, self.runs, asked)
+        return self._built[name]
+
+    def claims(self) -> Sheet:
+        """The claims of the paper."""
+        return claims_sheet(claims({name: self.table(name) for name in LAYOUTS}))
+
+    @cached_property
+    def significances(self) -> list[Sheet]:
+        """Of Table 1 and of Table 2."""
+        tables = [self.table("table1"), self.table("table2")]
+        frame = significance(tables, self._items)
+        titles = ("Table 1", "Table 2")
+        return [
+            significance_sheet(frame, table.layout.name, title, table.columns)
+            for title, table in zip(titles, tables, strict=True)
+        ]
+
+    def _items(self, run_id: str) -> dict[str, Items] | None:
+        from scd_core.evaluation.items import FILE, load_items
+
+        path = self.store.file(run_id, FILE) if self.store else None
+        return load_items(path) if path else None
 
 
 def run(arguments: Sequence[str]) -> int:
     """Parse flags, build and print. Returns the exit code.
 
     Raises:
-        ValueError: the protocol asked for is not that of any run.
+        ValueError: the protocol asked for is not that of any run, or there is no row to verify.
     """
     options = tyro.cli(Options, prog="python -m reproduce.tables", args=arguments)
-    table = build(options.table, _tracked_runs(), options.protocol)
-    if options.format == "terminal":
-        render.print_terminal(table)
-    else:
-        sys.stdout.write(render.csv(table) if options.format == "csv" else render.markdown(table))
-    if options.out:
-        for path in write(table, options.table, options.out):
-            print(f"wrote {path}", file=sys.stderr)
+    store = open_store()
+    source = Source(tracked_runs(store), store, options.protocol, options.transfer_protocol)
+    if options.verify is not None:
+        return _verify(options, source)
+    if options.output:
+        for path in write(source, options.output):
+            print(f"wrote {path}")
+        return 0
+    more = options.claims or options.significance
+    sheets = [sheet(source.table(_NAMES[t])) for t in options.table or ("123" if not more else "")]
+    sheets += [source.claims()] if options.claims else []
+    sheets += source.significances if options.significance else []
+    _print(sheets, options.format)
     return 0
 
 
-def _tracked_runs() -> list[RunInfo]:
-    """Every run that could enter a table; a store that does not exist is not made."""
+def write(source: Source, folder: Path) -> list[Path]:
+    """Write everything in every format; the same runs give the same bytes.
+
+    Returns:
+        The files written.
+    """
+    extra = [source.claims(), *source.significances]
+    sheets = [*(sheet(source.table(name)) for name in _NAMES.values()), *extra]
+    folder.mkdir(parents=True, exist_ok=True)
+    drawing = folder / "figure2.svg"
+    images = [("Figure 2", drawing.read_text(encoding="utf-8"))] if drawing.is_file() else []
+    files: dict[str, str] = {}
+    for one in sheets:
+        files[f"{one.name}.md"] = render.markdown(one)
+        files[f"{one.name}.csv"] = render.csv(one)
+        files[f"{one.name}.tex"] = render.latex(one)
+    files["tables.tex"] = render.latex_document([one.name for one in sheets])
+    files["tables.html"] = render.html(_TITLE, sheets, images)
+    tables = {name: source.table(name) for name in LAYOUTS}
+    files["README.md"] = index(tables, extra, source.runs)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in files]
+
+
+def open_store() -> Tracking | None:
+    """The store; None where there is none yet, as reading makes nothing."""
     uri = places.tracking_uri()
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
-        return []
+        return None
     from scd_core.tracking import Tracking  # here: importing MLflow takes seconds
 
-    tracking = Tracking(uri)
-    return [*tracking.find("train"), *tracking.find("evaluation")]
+    return Tracking(uri)
+
+
+def tracked_runs(store: Tracking | None) -> list[RunInfo]:
+    """Every run that could enter a table."""
+    return [*store.find("train"), *store.find("evaluation")] if store else []
+
+
+def _verify(options: Options, source: Source) -> int:
+    names, asked = options.table or ("1",), f"--verify {options.verify!r}"
+    if source.store is None:
+        raise ValueError(f"{asked}: the MLflow store {places.tracking_uri()} is not there")
+    if len(names) != 1:
+        raise ValueError(f"{asked} takes one --table; {len(names)} were named")
+    table = source.table(_NAMES[names[0]])
+    checks = verify(table, str(options.verify), source.store, options.data_dir)
+    for check in checks:
+        console.print(
+            f"{check.run_id[:8]} {check.key}: tracked {check.tracked}, now {check.again}: "
+            + ("agrees" if check.agrees else "DIFFERS"),
+            soft_wrap=True,
+            markup=False,
+        )
+    wrong = sum(not check.agrees for check in checks)
+    console.print(f"{len(checks) - wrong} of {len(checks)} scores agree within {TOLERANCE} points")
+    return 1 if wrong else 0
+
+
+def _print(sheets: Sequence[Sheet], name: str) -> None:
+    if name == "terminal":
+        for one in sheets:
+            render.terminal(one)
+    elif name == "html":
+        sys.stdout.write(render.html(_TITLE, sheets))
+    else:
+        sys.stdout.write("\n".join(_FORMATS[name](one) for one in sheets))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ def quiet_libraries() -> None:
     for name, value in {
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         "RAY_USAGE_STATS_ENABLED": "0",
         "TOKENIZERS_PARALLELISM": "false",
     }.items():
@@ -69,6 +70,8 @@ def quiet_libraries() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     for name in ("mlflow", "alembic", "httpx", "huggingface_hub"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # What it logs with a traceback, it also raises.
+    logging.getLogger("mlflow.store.db").setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from scd_core import cli
 from scd_core.cli import console
 from scd_core.device import default_device
 from scd_core.encoder import Pooling, SentenceEncoder
+from scd_core.evaluation.items import FILE as ITEMS_FILE
+from scd_core.evaluation.items import save_items
 from scd_core.evaluation.protocols import DEFAULT, PROTOCOLS, SEED, ProtocolName
 from scd_core.evaluation.sts import AGGREGATION, METRIC
 from scd_core.evaluation.suite import Measured, Result, Suite, load_suite, measure
@@ -279,6 +282,10 @@ def _track(
     store.inputs(run_id, data)
     store.log(run_id, measured.metrics())
     store.text(run_id, json.dumps(report, indent=2), "scores.json")
+    items = {one.score.key: one.items for one in measured.results if one.items is not None}
+    with tempfile.TemporaryDirectory() as folder:
+        save_items(items, Path(folder) / ITEMS_FILE)
+        store.artifact(run_id, Path(folder) / ITEMS_FILE)
     store.finish(run_id)
     return run_id
 

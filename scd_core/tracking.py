@@ -7,12 +7,13 @@ what ran. Addresses are absolute, so that no worker's folder grows a store of it
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 
 # MLflow reads this on import and otherwise reports usage over the network.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 from filelock import FileLock
 from mlflow import MlflowClient
@@ -54,6 +56,8 @@ class RunInfo:
     tags: dict[str, str]
     params: dict[str, str]
     metrics: dict[str, float]
+    end_time: int | None = None
+    """Milliseconds since 1970; None while it runs."""
 
 
 class TrackingError(ValueError):
@@ -127,20 +131,33 @@ class Tracking:
             The run id. Parameters already there are not written again.
         """
         run = self._unfinished(kind, tags.get("scd.identity"), parent, tags.get("scd.folder"))
+        if run is None:
+            return self.create(kind, name, tags, params, parent)
+        self.resume(run, tags, params)
+        return run.run_id
+
+    def create(
+        self,
+        kind: Kind,
+        name: str,
+        tags: Mapping[str, str],
+        params: Mapping[str, Any],
+        parent: str | None = None,
+    ) -> str:
+        """Begin a run that is known not to be there. Returns its id."""
         labels = {"scd.kind": kind, **tags} | ({"mlflow.parentRunId": parent} if parent else {})
         shown = {key: value[:_TAG_LIMIT] for key, value in labels.items()}
-        if run is None:
-            created = self._client.create_run(self._experiment(kind), run_name=name, tags=shown)
-            run_id, known = str(created.info.run_id), set[str]()
-        else:
-            run_id, known = run.run_id, set(run.params)
-            self.reopen(run_id)
-            self.tag(run_id, shown)
-        self._client.log_batch(
-            run_id,
-            params=[Param(k, _short(v)) for k, v in params.items() if k not in known],
-        )
+        created = self._client.create_run(self._experiment(kind), run_name=name, tags=shown)
+        run_id = str(created.info.run_id)
+        self._client.log_batch(run_id, params=[Param(k, _short(v)) for k, v in params.items()])
         return run_id
+
+    def resume(self, run: RunInfo, tags: Mapping[str, str], params: Mapping[str, Any]) -> None:
+        """Go on with an unfinished run; parameters already there are not written again."""
+        self.reopen(run.run_id)
+        self.tag(run.run_id, tags)
+        fresh = [Param(k, _short(v)) for k, v in params.items() if k not in run.params]
+        self._client.log_batch(run.run_id, params=fresh)
 
     def reopen(self, run_id: str) -> None:
         """Go on with a run, also with a finished one."""
@@ -177,6 +194,12 @@ class Tracking:
         """Attach a text as a file of that name."""
         self._client.log_text(run_id, text, name)
 
+    def file(self, run_id: str, name: str) -> Path | None:
+        """A file attached to a run, on this machine; None where the run has none of that name."""
+        if all(found.path != name for found in self._client.list_artifacts(run_id)):
+            return None
+        return Path(self._client.download_artifacts(run_id, name))
+
     def finish(
         self, run_id: str, status: Status = "FINISHED", tags: Mapping[str, str] | None = None
     ) -> None:
@@ -190,9 +213,9 @@ class Tracking:
         return _info(self._client.get_run(run_id))
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
-        """Every logged (step, value) of a metric, by step."""
+        """Every logged (step, value) of a metric, by step; those of one step in order of time."""
         found = self._client.get_metric_history(run_id, metric)
-        return sorted((m.step, m.value) for m in found)
+        return [(m.step, m.value) for m in sorted(found, key=lambda m: (m.step, m.timestamp))]
 
     def find(self, kind: Kind | None = None, **tags: str) -> list[RunInfo]:
         """All runs of a kind whose tags match; deleted runs are left out.
@@ -207,14 +230,15 @@ class Tracking:
         clauses += [f"tags.`{k}` = '{v}'" for k, v in wanted.items() if "'" not in v]
         runs: list[RunInfo] = []
         token: str | None = None
-        while ids:  # the client returns one page and does not say that there are more
-            page = self._client.search_runs(
-                ids, " and ".join(clauses), ViewType.ACTIVE_ONLY, _PAGE, page_token=token
-            )
-            runs += [_info(run) for run in page]
-            token = page.token
-            if not token:
-                break
+        with _no_garbage_collection():
+            while ids:  # the client returns one page and does not say that there are more
+                page = self._client.search_runs(
+                    ids, " and ".join(clauses), ViewType.ACTIVE_ONLY, _PAGE, page_token=token
+                )
+                runs += [_info(run) for run in page]
+                token = page.token
+                if not token:
+                    break
         return [run for run in runs if wanted.items() <= run.tags.items()]
 
     def _unfinished(
@@ -263,6 +287,19 @@ def _require_server(host: str | None, port: int) -> None:
         ) from error
 
 
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A database store makes an object of every tag and value, all of them live; looking through
+    them again and again for cycles takes two thirds of the time of a large read."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def _short(value: Any) -> str:
     text = str(value)
     if len(text) <= _PARAM_LIMIT:
@@ -277,6 +314,7 @@ def _info(run: Run) -> RunInfo:
         name=run.info.run_name or "",
         status=run.info.status,
         start_time=run.info.start_time,
+        end_time=run.info.end_time,
         tags=dict(run.data.tags),
         params=dict(run.data.params),
         metrics=dict(run.data.metrics),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,9 +29,10 @@ from scd_core.evaluation.tasks import (
     require_tasks,
 )
 from scd_core.export import write_card
+from scd_core.forecast import measure
 from scd_core.inputs import DataInput, Inputs, prepare
 from scd_core.provenance import collect
-from scd_core.recipe import METHODS, Recipe, Selection, from_toml, preset
+from scd_core.recipe import METHODS, Recipe, from_toml, preset
 from scd_core.run_folder import (
     Evaluation,
     Result,
@@ -46,7 +45,6 @@ from scd_core.tracking import RunInfo, Status, Tracking, TrackingError
 from scd_core.training import StepRecord, train, untrained_scores
 
 _LOG_EVERY = 10  # steps between loss values in MLflow
-_FORECAST_STEPS = 4
 _SAY_EVERY = 30.0  # seconds between lines where there is no terminal for a progress bar
 
 
@@ -251,38 +249,14 @@ def _settings(recipe: Recipe) -> str:
 
 
 def _print_forecast(inputs: Inputs) -> None:
-    """Time a few real steps and one dev evaluation on a scratch folder."""
-    started = time.monotonic()
-    scores = untrained_scores(inputs)
-    evaluation = time.monotonic() - started
-    rare = dataclasses.replace(inputs.recipe, selection=Selection(every=10**9))
-    scratch_inputs = dataclasses.replace(inputs, recipe=rare)
-    times = []
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        contextlib.closing(train(scratch_inputs, Path(scratch))) as records,
-    ):
-        for record in records:
-            times += [time.monotonic()] if isinstance(record, StepRecord) else []
-            if len(times) == _FORECAST_STEPS:
-                break
-    step = (times[-1] - times[0]) / max(1, len(times) - 1)
-    size = _state_bytes(inputs)
-    evaluations = -(-inputs.total_steps // inputs.recipe.selection.every)
-    hours = (inputs.total_steps * step + evaluations * evaluation) / 3600
-    console.print(f"untrained: {_line(scores)}")
+    cost = measure(inputs)
+    hours = cost.seconds(inputs.total_steps, inputs.recipe.selection.every) / 3600
+    console.print(f"untrained: {_line(cost.untrained)}")
     console.print(
-        f"forecast: {step:.2f} s a step, {evaluation:.1f} s a dev evaluation, "
+        f"forecast: {cost.step:.2f} s a step, {cost.evaluation:.1f} s a dev evaluation, "
         f"about {hours:.2f} h in all ({default_device()}, {torch.get_num_threads()} threads); "
-        f"disk at most {size / 1e9:.1f} GB"
+        f"disk at most {cost.disk / 1e9:.1f} GB"
     )
-
-
-def _state_bytes(inputs: Inputs) -> int:
-    """Two checkpoints (weights and two moments) and one exported model, in bytes."""
-    encoder = sum(path.stat().st_size for path in inputs.model.glob("model*.safetensors"))
-    width, layers = inputs.recipe.projector.width, inputs.recipe.projector.layers
-    return 2 * 3 * (encoder + 4 * width * width * (layers - 1)) + encoder
 
 
 def _print_result(inputs: Inputs, folder: Path, result: Result, scores: Sequence[Score]) -> None:

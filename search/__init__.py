@@ -1,1 +1,1 @@
-"""Hyperparameter search: Optuna proposes, Ray Tune runs, the driver alone writes MLflow."""
+"""Hyperparameter search: grids in stages, run by Ray Tune; the driver alone writes the books."""

@@ -38,6 +38,10 @@ class Display:
         self._outcomes = {o.trial.index: o for o in outcomes}
         self._ready = len(self._outcomes)
         self._running: dict[int, tuple[Trial, int, float | None]] = {}
+        self._at = {index: outcome.steps for index, outcome in self._outcomes.items()}
+        self._expected = plan.pruning.expected_steps(
+            plan.size, plan.steps, plan.recipe.selection.every
+        )
         self._steps = 0  # done in this process, the base of the estimate
         self._began = self._spoke = time.monotonic()
         self._live = Live(
@@ -71,14 +75,25 @@ class Display:
         self._steps += report.step - before if before else 1
         score = report.selected if report.scores is not None else score
         self._running[trial.index] = (trial, report.step, score)
+        self._at[trial.index] = report.step
+
+    def paused(self, trial: Trial) -> None:
+        """A worker has done with a trial, for now or for good."""
+        self._running.pop(trial.index, None)
 
     def ended(self, outcome: Outcome) -> None:
         """A trial has ended."""
-        self._running.pop(outcome.trial.index, None)
-        self._outcomes[outcome.trial.index] = outcome
-        if not self._console.is_terminal:
-            ending = f"{outcome.score:.2f} at step {outcome.step}" if outcome.valid else "failed: "
-            self._line(f"{outcome.trial.point}: {ending}{outcome.reason}")
+        trial = outcome.trial
+        self._outcomes[trial.index] = outcome
+        if outcome.pruned_by != "halving":
+            self._expected -= self._plan.steps - max(self._at.get(trial.index, 0), outcome.steps)
+        if self._console.is_terminal:
+            return
+        ending = "" if outcome.score is None else f"{outcome.score:.2f} at step {outcome.step}"
+        if outcome.status != "FINISHED":
+            ending = f"{outcome.status.lower()}: {outcome.reason}" + (ending and f"; {ending}")
+        seed = f", seed {trial.recipe.seed}" if len(self._plan.seeds) > 1 else ""
+        self._line(f"{trial.point}{seed}: {ending}")
 
     def tick(self) -> None:
         """Called often; says something at times where there is no live table."""
@@ -92,7 +107,7 @@ class Display:
         )
 
     def _counts(self) -> str:
-        done, total = len(self._outcomes), len(self._plan.trials)
+        done, total = len(self._outcomes), self._plan.size
         parts = [f"{done}/{total} trials", duration(time.monotonic() - self._began)]
         if left := self._left():
             parts.append(f"about {duration(left)} left")
@@ -100,18 +115,16 @@ class Display:
 
     def _left(self) -> float | None:
         """Seconds to go, from the steps done in this process; None before the first trial's end."""
-        done = len(self._outcomes)
-        if done == self._ready or not self._steps:
+        if len(self._outcomes) == self._ready or not self._steps:
             return None
-        under_way = sum(step for _, step, _ in self._running.values())
-        to_go = (len(self._plan.trials) - done) * self._plan.steps - under_way
+        to_go = self._expected - sum(self._at.values())
         return max(0, to_go) * (time.monotonic() - self._began) / self._steps
 
     def _table(self) -> RenderableType:
         best = next(iter(ranked(self._outcomes.values())), None)
         head = Text(self._counts())
         if best is not None:
-            head.append(f"; best so far {best.score:.2f}: {best.trial.point}", style="bold")
+            head.append(f"; best so far {best.mean:.2f}: {best.point}", style="bold")
         table = Table(box=None, padding=(0, 2, 0, 0))
         for name in ("running", "step", "", self._plan.metric):
             table.add_column(name)

@@ -1,43 +1,41 @@
 """The search's books: the one writer of MLflow and Optuna, so that no two disagree or collide.
 
-MLflow is the truth: a trial is done when its run is FINISHED there, and Optuna is told after it.
-What an earlier process left open is closed before anything starts.
+MLflow is the truth: a trial is done when its run says so there, and Optuna is told after it, once
+and with everything. What an earlier process left open is closed before anything starts.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from typing import cast
 
-import optuna
-from optuna.distributions import BaseDistribution, FloatDistribution
-from optuna.trial import TrialState, create_trial
-
-from scd_core import places
 from scd_core.tracking import RunInfo, Status, Tracking
-from search.outcome import Outcome, best_step
+from search.outcome import Outcome, Rule, best_step, ranked
 from search.plan import Plan, Trial
-from search.space import Point, Space, point_of
+from search.space import point_of
+from search.study import Study
 from search.trial import Report
 
-_LOCK_SECONDS = 60  # SQLite waits so long for another writer before it gives up
+_BEST = "best."
 
 
-def optuna_url() -> str:
-    """Address of the Optuna storage: one absolute place, whatever the working directory."""
-    return f"sqlite:///{places.home() / 'optuna.db'}"
+def read_outcomes(plan: Plan, store: Tracking) -> dict[int, Outcome]:
+    """The plan's trials that MLflow holds as settled, by grid index.
 
-
-def read_finished(plan: Plan, store: Tracking) -> dict[int, Outcome]:
-    """The plan's trials that MLflow holds as finished, by grid index, whichever search ran them."""
-    known = {trial.identity: trial for trial in plan.trials}
+    Finished ones count whichever search ran them; pruned ones only of this search, since what is
+    pruned follows from the others.
+    """
     found: dict[int, Outcome] = {}
     runs = store.find("trial", scd__data_fingerprint=plan.data_fingerprint)
     for run in sorted(runs, key=lambda r: (r.tags.get("scd.search") != plan.name, r.start_time)):
-        trial = known.get(run.tags.get("scd.identity", ""))
-        if trial is None or run.status != "FINISHED" or trial.index in found:
+        outcome = _outcome_of(run, plan)
+        if outcome is None or outcome.trial.index in found:
             continue
-        found[trial.index] = _outcome_of(run, trial, plan.metric)
+        own = run.tags.get("scd.search") == plan.name
+        if outcome.status == "FINISHED" or (own and outcome.settled):
+            found[outcome.trial.index] = outcome
     return found
 
 
@@ -58,41 +56,51 @@ def refuse_another(plan: Plan) -> None:
     ]
     if differing:
         raise ValueError(
-            f"--name {plan.name} belongs to another search ({path}): {'; '.join(differing)}. "
+            f"the name {plan.name} belongs to another search ({path}): {'; '.join(differing)}. "
             "Choose another --name; points that both have are run once and shared"
         )
 
 
 class Ledger:
-    """Proposes trials through Optuna and records what becomes of them in MLflow and Optuna.
+    """Records what becomes of trials in MLflow and Optuna.
 
     Not for two processes at once on one search: the runner holds a lock.
     """
 
     def __init__(self, plan: Plan, store: Tracking) -> None:
-        """Open the books of ``plan``, refusing those of another search of that name."""
+        """Read the books of ``plan``, refusing those of another search of that name."""
         refuse_another(plan)
         self.plan, self._store = plan, store
-        self.outcomes = read_finished(plan, store)
-        self._pending = [t for t in plan.trials if t.index not in self.outcomes]
-        self._by_point = {trial.point: trial for trial in plan.trials}
-        self._distributions = _distributions(plan.space)
-        self._asked: dict[int, optuna.Trial] = {}
-        self._runs: dict[int, str] = {}
-        self._selected: dict[int, dict[int, float | None]] = {}
+        self.outcomes = read_outcomes(plan, store)
+        self.selected: dict[int, dict[int, float | None]] = {}
+        """Ranking dev scores by trial and step, of all trials that halving compares."""
         self._scores: dict[int, dict[int, dict[str, float]]] = {}
-        self._fresh: set[int] = set()
+        self._runs: dict[int, str] = {}  # open ones
+        self._began: dict[int, float] = {}
+        self._left: dict[int, RunInfo] = {}  # this search's own runs that are not finished
+        self._logged: dict[int, dict[int, float]] = {}
+        for run in store.find("trial", scd__search=plan.name):
+            index = int(run.tags["scd.grid_index"])
+            if run.status != "FINISHED":
+                self._left[index] = run
+                self._logged[index] = dict(store.history(run.run_id, plan.metric))
+                self.selected[index] = dict(self._logged[index])
+        if plan.pruning.rule == "halving":
+            for index in self.outcomes.keys() - self.selected.keys():
+                history = store.history(self.outcomes[index].run_id, plan.metric)
+                self.selected[index] = dict(history)
+        parents = store.find("search", scd__identity=plan.identity, scd__search=plan.name)
+        self._parent_run = max(parents, key=lambda run: run.start_time, default=None)
 
     @property
-    def pending(self) -> int:
-        """Trials not finished."""
-        return len(self.plan.trials) - len([o for o in self.outcomes.values() if o.valid])
+    def begun(self) -> list[int]:
+        """Trials of this search that have a run and no result, by grid index."""
+        return sorted(self._left.keys() - self.outcomes.keys())
 
     @property
-    def settled(self) -> bool:
-        """Whether every trial is finished and the search itself is written down as such."""
-        runs = self._store.find("search", scd__identity=self.plan.identity)
-        return not self.pending and any(run.status == "FINISHED" for run in runs)
+    def closed(self) -> bool:
+        """Whether the search is written down as finished."""
+        return self._parent_run is not None and self._parent_run.status == "FINISHED"
 
     def open(self, untrained: Mapping[str, float | None]) -> None:
         """Write the search down, and close what a killed process left open under its name.
@@ -100,99 +108,90 @@ class Ledger:
         Args:
             untrained: Dev scores of the encoder before training, by metric name.
         """
-        plan = self.plan
+        plan, store = self.plan, self._store
         plan.folder.mkdir(parents=True, exist_ok=True)
         (plan.folder / "search.json").write_text(
             json.dumps({"name": plan.name, **plan.description}, indent=2) + "\n", encoding="utf-8"
         )
-        labels = {"scd.identity": plan.identity, "scd.search": plan.name, "scd.stage": plan.stage}
+        labels = {"scd.search": plan.name, "scd.stage": plan.stage, "scd.base": plan.base}
+        labels |= {"scd.name": plan.chosen_name or "", "scd.command": plan.command}
         self._labels = {**plan.tags, **labels}
-        params = {name: plan.description[name] for name in plan.description if "space." in name}
-        self._parent = self._store.start("search", plan.name, self._labels, params)
-        self._store.inputs(self._parent, plan.data)
-        self._store.text(self._parent, plan.recipe.to_toml(), "recipe.toml")
-        self._store.log(self._parent, {f"untrained.{k}": v for k, v in untrained.items()})
-        for run in self._store.find("trial", scd__search=plan.name):
-            if run.status == "RUNNING" and run.tags.get("mlflow.parentRunId") == self._parent:
-                self._store.finish(run.run_id, "KILLED")
-        self._study = _study(plan)
-        self._complete = {
-            t.user_attrs.get("identity")
-            for t in self._study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
-        }
-        for outcome in self.outcomes.values():
-            self._adopt(outcome)
-
-    def propose(self) -> Trial | None:
-        """The next trial of the grid, asked of Optuna; None when all are under way."""
-        if not self._pending:
-            return None
-        trial = self._pending.pop(0)
-        if trial.identity in self._complete:  # known to Optuna, lost to MLflow: run it, tell no one
-            return trial
-        self._study.enqueue_trial(trial.point.symbols(), {"identity": trial.identity})
-        asked = self._study.ask(self._distributions)
-        proposed = self._by_point[point_of(asked.params)]
-        self._asked[proposed.index] = asked
-        return proposed
+        labels = self._labels | {"scd.identity": plan.identity}
+        params = {k: v for k, v in plan.description.items() if k not in ("stage", "recipe")}
+        if self._parent_run is None:
+            self.parent = store.create("search", plan.name, labels, params)
+        else:
+            self.parent = self._parent_run.run_id
+            store.resume(self._parent_run, labels, params)
+        store.inputs(self.parent, plan.data)
+        store.text(self.parent, plan.recipe.to_toml(), "recipe.toml")
+        store.artifact(self.parent, plan.folder / "search.json")
+        store.log(self.parent, {f"untrained.{k}": v for k, v in untrained.items()})
+        for run in self._left.values():
+            if run.status == "RUNNING":
+                store.finish(run.run_id, "KILLED", {"scd.reason": "its search was killed"})
+        self._study = Study(plan)
+        for index in sorted(self.outcomes):
+            self._study.tell(self.outcomes[index], self.selected.get(index, {}))
 
     def start(self, trial: Trial) -> None:
         """Open the trial's run, or the one that an interrupted or failed attempt left."""
+        if trial.index in self._runs:  # it waited at a rung
+            return
         labels = self._labels | {
             "scd.identity": trial.identity,
             "scd.recipe_hash": trial.recipe.hash,
+            "scd.seed": str(trial.recipe.seed),
             "scd.grid_index": str(trial.index),
+            "scd.reason": "",
+            "scd.pruned_by": "",
         }
-        run_id = self._store.start(
-            "trial", str(trial.point), labels, trial.recipe.symbols(), self._parent
-        )
-        self._store.inputs(run_id, self.plan.data)
-        self._runs[trial.index] = run_id
-        self._fresh.add(trial.index)
-        scores: dict[int, dict[str, float]] = {}
-        for name in self._store.get(run_id).metrics:
-            if name.startswith("dev."):
-                for step, value in self._store.history(run_id, name):
-                    scores.setdefault(step, {})[name] = value
-        self._scores[trial.index] = scores
-        self._selected[trial.index] = {s: v.get(self.plan.metric) for s, v in scores.items()}
+        params = trial.recipe.symbols()
+        if left := self._left.pop(trial.index, None):
+            self._runs[trial.index] = left.run_id
+            self._store.resume(left, labels, params)
+        else:
+            name = str(trial.point)
+            if len(self.plan.seeds) > 1:
+                name += f", seed {trial.recipe.seed}"
+            run_id = self._store.create("trial", name, labels, params, self.parent)
+            self._runs[trial.index] = run_id
+            self._store.inputs(run_id, self.plan.data)
+        self.outcomes.pop(trial.index, None)
+        self._began[trial.index] = time.time()
+        self.selected.setdefault(trial.index, {})
 
     def report(self, trial: Trial, report: Report) -> None:
         """Record a dev evaluation; a report of mere progress is not written."""
-        index, selected = trial.index, self._selected[trial.index]
-        if index in self._fresh:
-            # An earlier attempt's evaluations count up to where this one goes on.
-            self._fresh.discard(index)
-            for step in [s for s in selected if s >= report.step]:
-                del selected[step], self._scores[index][step]
         if report.scores is None:
             return
-        run_id = self._runs[index]
+        index, run_id = trial.index, self._runs[trial.index]
+        selected = self.selected[index]
+        # A resumed trial tells its evaluations again from the first; what lies behind is void.
+        for step in [s for s in selected if s > report.step]:
+            del selected[step]
+        selected[report.step] = report.selected
+        defined = {name: v for name, v in report.scores.items() if v is not None}
+        self._scores.setdefault(index, {})[report.step] = defined
+        if report.selected is not None:
+            logged = self._logged.setdefault(index, {})
+            if logged.get(report.step) == report.selected:
+                return
+            logged[report.step] = report.selected
         self._store.log(run_id, {**report.scores, **report.terms}, report.step)
         if undefined := [name for name, value in report.scores.items() if value is None]:
             text = f"{', '.join(undefined)} at step {report.step}"
             self._store.tag(run_id, {"scd.undefined": text})
-        selected[report.step] = report.selected
-        defined = {name: v for name, v in report.scores.items() if v is not None}
-        self._scores[index][report.step] = defined
-        if index in self._asked and report.selected is not None:
-            self._asked[index].report(report.selected, report.step)
 
     def complete(self, trial: Trial) -> Outcome:
         """Close a trial that ran to its end, with its best evaluation."""
-        selected = self._selected[trial.index]
-        step = best_step(selected)
-        if step is None:
-            return self.fail(trial, f"no defined {self.plan.metric} in {len(selected)} evaluations")
-        scores, score = self._scores[trial.index][step], selected[step]
-        run_id = self._runs.pop(trial.index)
-        self._store.log(run_id, {f"best.{name}": value for name, value in scores.items()}, step)
-        self._store.finish(run_id, "FINISHED", {"scd.best_step": str(step), "scd.reason": ""})
-        self.outcomes[trial.index] = Outcome(trial, "FINISHED", run_id, step, score, scores)
-        if asked := self._asked.pop(trial.index, None):
-            asked.set_user_attr("best_step", step)
-            self._study.tell(asked, score, TrialState.COMPLETE)
-        return self.outcomes[trial.index]
+        return self._settle(trial, "FINISHED", "", None)
+
+    def prune(self, trial: Trial, rule: Rule, reason: str) -> Outcome:
+        """Close a trial that ends early, with its best evaluation."""
+        if trial.index not in self._runs:
+            self.start(trial)
+        return self._settle(trial, "PRUNED", reason, rule)
 
     def fail(
         self, trial: Trial, reason: str, detail: str = "", status: Status = "FAILED"
@@ -204,79 +203,90 @@ class Ledger:
         if detail:
             self._store.text(run_id, detail, "error.txt")
         self._store.finish(run_id, status, {"scd.reason": reason})
-        self.outcomes[trial.index] = Outcome(trial, status, run_id, reason=reason)
-        if asked := self._asked.pop(trial.index, None):
-            asked.set_user_attr("reason", reason)
-            self._study.tell(asked, state=TrialState.FAIL)
-        return self.outcomes[trial.index]
+        self._left[trial.index] = self._store.get(run_id)
+        ended = Outcome(
+            trial,
+            "KILLED" if status == "KILLED" else "FAILED",
+            run_id,
+            reason=reason,
+            steps=max(self.selected[trial.index], default=0),
+            seconds=(self._began[trial.index], time.time()),
+        )
+        self.outcomes[trial.index] = ended
+        if status == "FAILED":
+            self._study.tell(ended, self.selected[trial.index])
+        return ended
 
-    def close(self, interrupted: bool) -> None:
-        """Close every open run and the search itself; FINISHED only when all its trials are."""
+    def close(self, status: Status) -> None:
+        """Close every open run, and the search itself with ``status``."""
         for index in list(self._runs):
             self.fail(self.plan.trials[index], "interrupted", status="KILLED")
-        for asked in self._asked.values():
-            self._study.tell(asked, state=TrialState.FAIL)
-        self._asked.clear()
-        unfinished: Status = "KILLED" if interrupted else "FAILED"
-        self._store.finish(self._parent, unfinished if self.pending else "FINISHED")
+        for run in self._store.find("trial", scd__search=self.plan.name):
+            if run.status == "RUNNING":  # a server made it and went away before it said so
+                self._store.finish(run.run_id, "KILLED", {"scd.reason": "made twice"})
+        tags = {}
+        if best := next(iter(ranked(self.outcomes.values())), None):
+            tags["scd.winner"] = json.dumps(best.point.symbols())
+            self._store.log(self.parent, {f"best.{self.plan.metric}": best.mean})
+        self._store.finish(self.parent, status, tags)
 
-    def _adopt(self, outcome: Outcome) -> None:
-        """Let Optuna know a result that it has not been told: shared, or lost to a kill."""
-        trial = outcome.trial
-        if trial.identity not in self._complete and outcome.score is not None:
-            self._study.add_trial(
-                create_trial(
-                    state=TrialState.COMPLETE,
-                    value=outcome.score,
-                    params=dict(trial.point.symbols()),
-                    distributions=self._distributions,
-                    user_attrs={"identity": trial.identity, "best_step": outcome.step},
-                )
-            )
-
-
-def _study(plan: Plan) -> optuna.Study:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = optuna.storages.RDBStorage(
-        optuna_url(), engine_kwargs={"connect_args": {"timeout": _LOCK_SECONDS}}
-    )
-    study = optuna.create_study(
-        storage=storage,
-        sampler=optuna.samplers.RandomSampler(plan.recipe.seed),
-        study_name=plan.name,
-        direction="maximize",
-        load_if_exists=True,
-    )
-    owner = study.user_attrs.setdefault("identity", plan.identity)
-    if owner != plan.identity:
-        raise ValueError(
-            f"--name {plan.name} belongs to another search in {optuna_url()}; choose another --name"
+    def _settle(self, trial: Trial, status: str, reason: str, rule: Rule | None) -> Outcome:
+        index, selected = trial.index, self.selected[trial.index]
+        step = best_step(selected)
+        if step is None:
+            why = reason or f"no defined {self.plan.metric} in {len(selected)} evaluations"
+            return self.fail(trial, why)
+        run_id = self._runs.pop(index)
+        scores = self._scores.get(index, {}).get(step) or self._read_scores(run_id, step)
+        self._store.log(run_id, {f"{_BEST}{name}": v for name, v in scores.items()}, step)
+        tags = {"scd.best_step": str(step), "scd.reason": reason, "scd.steps": str(max(selected))}
+        if rule:  # MLflow has no word for it; FINISHED would pass it off as a whole training
+            self._store.finish(run_id, "KILLED", tags | {"scd.pruned_by": rule})
+        else:
+            self._store.finish(run_id, "FINISHED", tags)
+        self.outcomes[index] = Outcome(
+            trial,
+            "PRUNED" if rule else "FINISHED",
+            run_id,
+            step,
+            selected[step],
+            scores,
+            reason,
+            rule,
+            max(selected),
+            (self._began.get(index, time.time()), time.time()),
         )
-    study.set_user_attr("identity", plan.identity)
-    # The lock says that no process runs this search, so what is open was left by a dead one.
-    while study.get_trials(deepcopy=False, states=[TrialState.WAITING]):
-        study.tell(study.ask(), state=TrialState.FAIL)
-    for left in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
-        study.tell(left.number, state=TrialState.FAIL)
-    return study
+        if rule:
+            self._left[trial.index] = self._store.get(run_id)
+        self._study.tell(self.outcomes[index], selected)
+        self._scores.pop(index, None)
+        self._logged.pop(index, None)
+        return self.outcomes[index]
+
+    def _read_scores(self, run_id: str, step: int) -> dict[str, float]:
+        """Dev metrics that an earlier process recorded at a step."""
+        names = [n for n in self._store.get(run_id).metrics if n.startswith("dev.")]
+        found = {name: dict(self._store.history(run_id, name)).get(step) for name in names}
+        return {name: value for name, value in found.items() if value is not None}
 
 
-def _distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Ranges of the space by symbol; lambda on a logarithmic scale, its values being magnitudes."""
-    low, high = (Point(*(bound(v) for v in _values(space))).symbols() for bound in (min, max))
-    return {
-        name: FloatDistribution(low[name], high[name], log=name == "lambda" and low[name] > 0)
-        for name in low
-    }
-
-
-def _values(space: Space) -> list[tuple[float, ...]]:
-    return [space.alpha, space.lam, space.r_a, space.r_b]
-
-
-def _outcome_of(run: RunInfo, trial: Trial, metric: str) -> Outcome:
-    scores = {k.removeprefix("best."): v for k, v in run.metrics.items() if k.startswith("best.")}
+def _outcome_of(run: RunInfo, plan: Plan) -> Outcome | None:
+    """A settled run as the outcome of the plan's trial that it is, if it is one."""
+    trial = plan.find(point_of(run.params), run.tags.get("scd.identity", ""))
+    rule = cast(Rule | None, run.tags.get("scd.pruned_by") or None)
+    if trial is None or (run.status != "FINISHED" and not (run.status == "KILLED" and rule)):
+        return None
+    scores = {k.removeprefix(_BEST): v for k, v in run.metrics.items() if k.startswith(_BEST)}
     step = run.tags.get("scd.best_step")
     return Outcome(
-        trial, run.status, run.run_id, int(step) if step else None, scores.get(metric), scores
+        trial,
+        "PRUNED" if rule else "FINISHED",
+        run.run_id,
+        int(step) if step else None,
+        scores.get(plan.metric),
+        scores,
+        run.tags.get("scd.reason", ""),
+        rule,
+        int(run.tags.get("scd.steps", run.tags.get("scd.planned_steps", "0"))),
+        (run.start_time / 1000, (run.end_time or run.start_time) / 1000),
     )

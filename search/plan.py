@@ -1,24 +1,25 @@
-"""What a search will do, known before it starts: its trials, identity and share of a machine."""
+"""What a search will do, known before it starts: its trials, their number and its identity."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from scd_core import places
 from scd_core.inputs import DataInput
 from scd_core.recipe import Recipe
+from search.machine import Share
+from search.pruning import Pruning
 from search.space import Point, Space, without_point
 
-_TRIAL_BYTES = 2 << 30  # one CPU trial of a small encoder with its optimizer, rounded up
+Sampler = Literal["grid", "random", "tpe"]
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,23 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Share:
-    """What the trials of a search may use at the same time."""
+class Budget:
+    """When a search stops, and how it meets failures. No part of what the search is."""
 
-    concurrent: int
-    """Trials side by side."""
-    cpus: float
-    """CPUs, and so threads, of each trial."""
-    gpus: float
-    """GPUs of each trial; fractions share one."""
+    trials: int | None = None
+    """Trials with a result, those of earlier commands and other searches included; None: all."""
+    hours: float | None = None
+    """Of this command; no trial starts after them, and those that run are finished."""
+    retries: int = 1
+    """Times that a failed trial is tried again in one command."""
+
+    def __post_init__(self) -> None:
+        if self.trials is not None and self.trials < 1:
+            raise ValueError(f"--max-trials {self.trials} is not possible: give at least 1")
+        if self.hours is not None and not self.hours > 0:
+            raise ValueError(f"--max-hours {self.hours:g} is not possible: give more than 0")
+        if self.retries < 0:
+            raise ValueError(f"--retries {self.retries} is not possible: give at least 0")
 
 
 @dataclass(frozen=True)
@@ -53,9 +62,9 @@ class Plan:
     """
 
     stage: str
-    """Which grid: "coarse"."""
+    """Which grid, e.g. "coarse"."""
     recipe: Recipe
-    """What every trial has in common; the four searched settings in it are not used."""
+    """What every trial has in common; seed and the four searched settings in it are not used."""
     space: Space
     data_fingerprint: str
     """SHA-256 (hex) of weights, sentences and dev pairs."""
@@ -64,6 +73,12 @@ class Plan:
     steps: int
     """Training steps of each trial."""
     share: Share
+    seeds: tuple[int, ...] = (0,)
+    """Every point is one trial with each."""
+    sampler: Sampler = "grid"
+    """Which points of the grid are tried, and in which order."""
+    pruning: Pruning = field(default_factory=Pruning)
+    budget: Budget = field(default_factory=Budget)
     chosen_name: str | None = None
     preset: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -80,6 +95,16 @@ class Plan:
                 f"--name {name!r} is not possible: use letters, digits, '.', '_' and '-', it names "
                 "a folder"
             )
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
+            raise ValueError(
+                f"--seeds {' '.join(map(str, self.seeds))} is not possible: give different whole "
+                "numbers from 0"
+            )
+        if self.sampler == "grid" and self.budget.trials is not None:
+            raise ValueError(
+                "--max-trials with --sampler grid would try one corner of the grid only; choose "
+                "--sampler random or tpe"
+            )
 
     @property
     def name(self) -> str:
@@ -87,8 +112,11 @@ class Plan:
 
         With the identity in it, a changed recipe, grid or corpus is another search by itself.
         """
-        made = "-".join(filter(None, (self.stage, self.preset, self.identity[:8])))
-        return self.chosen_name or made
+        return "-".join(
+            (self.stage, self.chosen_name)
+            if self.chosen_name
+            else filter(None, (self.stage, self.preset, self.identity[:8]))
+        )
 
     @property
     def folder(self) -> Path:
@@ -100,17 +128,23 @@ class Plan:
         return self.folder / "trials" / trial.identity
 
     @cached_property
-    def trials(self) -> tuple[Trial, ...]:
-        """The grid as runs, in the order of ``Space.points``.
+    def trials(self) -> Sequence[Trial]:
+        """Every point with every seed: the points in grid order, each point's seeds together."""
+        return _Trials(self)
 
-        Raises:
-            ValueError: a point that no recipe may have.
-        """
-        recipes = [point.apply(self.recipe) for point in self.space.points]
-        return tuple(
-            Trial(index, point, recipe, self._identity_of(recipe))
-            for index, (point, recipe) in enumerate(zip(self.space.points, recipes, strict=True))
-        )
+    @property
+    def size(self) -> int:
+        """How many trials are to have a result."""
+        return min(self.budget.trials or len(self.trials), len(self.trials))
+
+    def find(self, point: Point | None, identity: str) -> Trial | None:
+        """The trial at a point that has this identity."""
+        place = self.space.place.get(point) if point else None
+        if place is None:
+            return None
+        first = place * len(self.seeds)
+        there = (self.trials[index] for index in range(first, first + len(self.seeds)))
+        return next((trial for trial in there if trial.identity == identity), None)
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -119,78 +153,60 @@ class Plan:
             "stage": self.stage,
             "data_fingerprint": self.data_fingerprint,
             "recipe": without_point(self.recipe).hash,
-            "seed": self.recipe.seed,
+            "metric": self.metric,
+            "seeds": list(self.seeds),
+            "sampler": self.sampler,
+            "pruning": dataclasses.asdict(self.pruning),
             **{f"space.{name}": list(v) for name, v in dataclasses.asdict(self.space).items()},
         }
 
     @cached_property
     def identity(self) -> str:
         """Twelve hex digits over ``description``."""
-        text = json.dumps(self.description, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return _digest(self.description)
 
-    def _identity_of(self, recipe: Recipe) -> str:
-        return f"{recipe.hash}-s{recipe.seed}-{self.data_fingerprint[:8]}"
-
-
-def cpu_count() -> int:
-    """CPUs this process may use: its affinity, and its container's quota where there is one."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-        limit = int(quota) // int(period)
-    except (OSError, ValueError):  # no such container, or "max"
-        return allowed or 1
-    return max(1, min(allowed or 1, limit))
+    @cached_property
+    def base(self) -> str:
+        """What all stages of a search have in common."""
+        return base_of(self.recipe, self.data_fingerprint, self.metric)
 
 
-def free_bytes() -> int | None:
-    """Memory that is free for trials, in bytes; None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return found[0] if found else None
+class _Trials(Sequence[Trial]):
+    """The trials of a plan, each made when it is first wanted: a fine grid has 10^5 of them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._made: dict[int, Trial] = {}
+        plan.space.points[0].apply(plan.recipe)  # what no recipe may have is refused at once
+        plan.space.points[-1].apply(plan.recipe)
+
+    def __len__(self) -> int:
+        return len(self._plan.space.points) * len(self._plan.seeds)
+
+    @overload
+    def __getitem__(self, index: int) -> Trial: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Trial]: ...
+    def __getitem__(self, index: int | slice) -> Trial | list[Trial]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if index not in self._made:
+            plan = self._plan
+            place, which = divmod(index, len(plan.seeds))
+            point, seed = plan.space.points[place], plan.seeds[which]
+            recipe = dataclasses.replace(point.apply(plan.recipe), seed=seed)
+            identity = f"{recipe.hash}-s{seed}-{plan.data_fingerprint[:8]}"
+            self._made[index] = Trial(index, point, recipe, identity)
+        return self._made[index]
 
 
-def share_out(
-    points: int,
-    cpus: int,
-    gpus: int,
-    free: int | None,
-    concurrent: int | None = None,
-    cpus_per_trial: float | None = None,
-    gpus_per_trial: float | None = None,
-) -> Share:
-    """Divide a machine among trials; what is given is taken, the rest follows.
+def base_of(recipe: Recipe, data_fingerprint: str, metric: str) -> str:
+    """Twelve hex digits over recipe, data and metric, without point and seed."""
+    return _digest([without_point(recipe).hash, data_fingerprint, metric])
 
-    With a GPU, a trial has one and the GPUs say how many run at a time. Without, one trial a CPU
-    runs, as far as memory allows: two trials with a thread each finish sooner than one with two.
 
-    Args:
-        points: Trials there are; more at a time are not planned.
-        free: Memory in bytes, of which a CPU trial is planned 2 GiB; None for no limit.
-
-    Raises:
-        ValueError: a trial is to have more than the machine, or less than nothing.
-    """
-    each_gpu = gpus_per_trial if gpus_per_trial is not None else (1.0 if gpus else 0.0)
-    for flag, value, there in (
-        ("--cpus-per-trial", cpus_per_trial, cpus),
-        ("--gpus-per-trial", gpus_per_trial, gpus),
-    ):
-        if value is not None and not 0 <= value <= there:
-            raise ValueError(f"{flag} {value:g} is not possible: this machine has {there}")
-    if cpus_per_trial is not None and cpus_per_trial <= 0:
-        raise ValueError(f"--cpus-per-trial {cpus_per_trial:g} is not possible: give at least 1")
-    if concurrent is not None and concurrent < 1:
-        raise ValueError(f"--concurrent {concurrent} is not possible: give at least 1")
-    room = [points, int(cpus // (cpus_per_trial or 1))]
-    if each_gpu:
-        room.append(int(gpus // each_gpu))
-    elif free is not None:
-        room.append(free // _TRIAL_BYTES)
-    side_by_side = concurrent or max(1, min(room))
-    each_cpu = cpus_per_trial or float(max(1, cpus // side_by_side))
-    return Share(side_by_side, each_cpu, each_gpu)
+def _digest(content: object) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,10 +47,12 @@ class Point:
         return f"alpha {self.alpha:g}, lambda {self.lam:g}, {rates}"
 
 
-def point_of(symbols: dict[str, float]) -> Point:
-    """The inverse of ``Point.symbols``."""
+def point_of(symbols: Mapping[str, float | str]) -> Point | None:
+    """The inverse of ``Point.symbols``, also of values written as text; None where one lacks."""
     names = ("alpha", "lambda", "r_A", "r_B")
-    return Point(*(canonical(symbols[name]) for name in names))
+    if not all(name in symbols for name in names):
+        return None
+    return Point(*(canonical(float(symbols[name])) for name in names))
 
 
 def without_point(recipe: Recipe) -> Recipe:
@@ -94,6 +97,11 @@ class Space:
         """The grid in its fixed order: by alpha, then lambda, r_A and r_B, each ascending."""
         combinations = itertools.product(self.alpha, self.lam, self.r_a, self.r_b)
         return tuple(Point(*values) for values in combinations if values[2] < values[3])
+
+    @cached_property
+    def place(self) -> Mapping[Point, int]:
+        """Where each point is in ``points``."""
+        return {point: index for index, point in enumerate(self.points)}
 
 
 def _steps(first: int, last: int) -> tuple[float, ...]:

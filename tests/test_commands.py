@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
 from scd_core import evaluate, train
 from scd_core.data import DataError
 from scd_core.divergence import DivergedError
+from scd_core.evaluation.items import load_items
 from scd_core.recipe import Recipe
 from scd_core.run_folder import sole_user
 from scd_core.tracking import Status, Tracking, TrackingError
@@ -328,6 +330,11 @@ def test_evaluating_a_tracked_training_keeps_whose_it_is(
     assert report["scores"][0]["key"] == key
     assert info.metrics[key] == report["scores"][0]["value"]
     assert {"test.geometry.alignment", "test.geometry.effective_rank"} < set(info.metrics)
+    attached = Tracking().file(info.run_id, "items.safetensors")
+    assert attached is not None
+    items = load_items(attached)[key]
+    assert items.scores(np.ones((1, items.count)))[0] == pytest.approx(info.metrics[key], abs=1e-9)
+    assert Tracking().file(training.run_id, "items.safetensors") is None
     low, high = report["scores"][0]["interval"]
     assert low < info.metrics[key] < high
     (difference,) = report["differences"]
@@ -449,7 +456,16 @@ def test_a_hub_model_that_is_not_here_fails_by_name(
     assert "--model.name" in done.stderr
 
 
-@pytest.mark.parametrize("module", ["scd_core.train", "scd_core.evaluate", "search.coarse_grid"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "scd_core.train",
+        "scd_core.evaluate",
+        "search.coarse_grid",
+        "search.fine_grid",
+        "search.refine_grid",
+    ],
+)
 def test_help_teaches(environment: dict[str, str], tmp_path: Path, module: str) -> None:
     done = run(environment, tmp_path, module, "--help")
     assert done.returncode == 0

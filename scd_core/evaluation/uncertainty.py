@@ -26,6 +26,11 @@ class Items(Protocol):
         """Items the score is over."""
         ...
 
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What it was made from, each (items,), by the names of its arguments."""
+        ...
+
     def scores(self, weights: np.ndarray) -> np.ndarray:
         """(resamples,) scores x 100 where item i counts ``weights[..., i]`` times.
 
@@ -40,6 +45,7 @@ class Ranked:
     def __init__(self, cosines: np.ndarray, gold: np.ndarray) -> None:
         """Both (pairs,)."""
         self.count = len(gold)
+        self.arrays = {"cosines": cosines, "gold": gold}
         self._ties = [np.unique(column, return_inverse=True)[1] for column in (cosines, gold)]
 
     def scores(self, weights: np.ndarray) -> np.ndarray:
@@ -63,6 +69,7 @@ class Judged:
     def __init__(self, right: np.ndarray) -> None:
         """right: (items,) truth values."""
         self.count = len(right)
+        self.arrays = {"right": right}
         self._right = right.astype(np.float64)
 
     def scores(self, weights: np.ndarray) -> np.ndarray:
@@ -91,7 +98,7 @@ class Difference:
 
 def interval(items: Items) -> Interval | None:
     """Of one score; None where a resample has none, as with nearly constant cosines."""
-    return _interval(_resampled(items))
+    return _interval(resampled(items))
 
 
 def difference(items: Items, others: Items) -> Difference | None:
@@ -104,14 +111,26 @@ def difference(items: Items, others: Items) -> Difference | None:
     """
     if items.count != others.count:
         raise ValueError(f"{items.count} and {others.count} items cannot be compared item by item")
-    resampled = _resampled(items) - _resampled(others)
-    found = _interval(resampled)
-    if found is None:
-        return None
     once = np.ones((1, items.count))
     value = float((items.scores(once) - others.scores(once))[0])
-    tail = 1 + min((resampled <= 0).sum(), (resampled >= 0).sum())
-    return Difference(value, found, float(min(1.0, 2 * tail / (1 + RESAMPLES))))
+    return judged_difference(value, resampled(items) - resampled(others))
+
+
+def judged_difference(value: float, resampled_values: np.ndarray) -> Difference | None:
+    """A difference with its interval and p-value, from its values over the same resamples.
+
+    Args:
+        value: the difference itself.
+        resampled_values: (resamples,) of both sides drawn together; several seeds of a side, or
+            several tasks, are averaged before.
+
+    Returns None where a resample has no score.
+    """
+    found = _interval(resampled_values)
+    if found is None:
+        return None
+    tail = 1 + min((resampled_values <= 0).sum(), (resampled_values >= 0).sum())
+    return Difference(value, found, float(min(1.0, 2 * tail / (1 + len(resampled_values)))))
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -133,14 +152,20 @@ def _interval(resampled: np.ndarray) -> Interval | None:
     return Interval(float(low), float(high))
 
 
-def _resampled(items: Items) -> np.ndarray:
-    """(RESAMPLES,) scores; the draws depend on nothing but the number of items."""
-    return np.concatenate([items.scores(weights) for weights in _draws(items.count)])
+def resampled(items: Items, stream: str = "", resamples: int = RESAMPLES) -> np.ndarray:
+    """(resamples,) scores x 100; NaN where a resample has none.
+
+    The draws depend on the number of items and the stream alone, so two encoders on one task are
+    drawn together. Tasks that are averaged need streams of their own, or the draws of one would go
+    with those of another.
+    """
+    draws = _draws(items.count, stream, resamples)
+    return np.concatenate([items.scores(weights) for weights in draws])
 
 
-def _draws(count: int) -> Iterator[np.ndarray]:
+def _draws(count: int, stream: str, resamples: int) -> Iterator[np.ndarray]:
     """How often each of ``count`` items is drawn: blocks of (resamples, count)."""
-    rng = np.random.default_rng(_SEED)
-    for start in range(0, RESAMPLES, _BLOCK):
-        drawn = rng.integers(count, size=(min(_BLOCK, RESAMPLES - start), count))
+    rng = np.random.default_rng([_SEED, *stream.encode()])
+    for start in range(0, resamples, _BLOCK):
+        drawn = rng.integers(count, size=(min(_BLOCK, resamples - start), count))
         yield np.stack([np.bincount(row, minlength=count) for row in drawn]).astype(np.float64)

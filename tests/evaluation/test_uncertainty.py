@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import binom, bootstrap, spearmanr
 
-from scd_core.evaluation.uncertainty import Judged, Ranked, difference, holm, interval
+from scd_core.evaluation.items import load_items, save_items
+from scd_core.evaluation.uncertainty import (
+    Judged,
+    Ranked,
+    difference,
+    holm,
+    interval,
+    judged_difference,
+    resampled,
+)
 
 
 def _rated(n: int, noise: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -124,3 +134,38 @@ def test_holm() -> None:
     assert holm([0.03, 0.01, 0.04, 0.013]) == pytest.approx([0.06, 0.04, 0.06, 0.04])
     assert holm([0.6, 0.9]) == pytest.approx([1.0, 1.0])
     assert holm([]) == []
+
+
+def test_kept_items_give_the_same_scores(tmp_path: Path) -> None:
+    cosines, gold = _rated(40, 0.3)
+    kept = {
+        "test.b.accuracy_x-y": Judged(cosines > 0.5),
+        "test.a.spearman_all": Ranked(cosines, gold),
+    }
+    save_items(kept, tmp_path / "items.safetensors")
+    found = load_items(tmp_path / "items.safetensors")
+    assert set(found) == set(kept)
+    for key, items in kept.items():
+        np.testing.assert_array_equal(resampled(found[key], key), resampled(items, key))
+
+
+def test_streams_draw_apart_and_one_stream_draws_together() -> None:
+    """Two tasks of one length: with one stream their draws would be the same."""
+    right = np.arange(200) < 120
+    first, second = resampled(Judged(right), "mr"), resampled(Judged(right), "cr")
+    assert abs(np.corrcoef(first, second)[0, 1]) < 4 / math.sqrt(len(first))
+    np.testing.assert_array_equal(first, resampled(Judged(right), "mr"))
+
+
+def test_the_difference_of_a_mean_over_seeds() -> None:
+    """Two seeds right on halves that overlap: the mean's resamples against a plain loop."""
+    one, two, other = np.arange(100) < 60, np.arange(100) > 30, np.arange(100) < 40
+    mean = (resampled(Judged(one), "t") + resampled(Judged(two), "t")) / 2
+    found = judged_difference(64.5 - 40, mean - resampled(Judged(other), "t"))
+    share = (one.astype(float) + two) / 2 - other
+    rng = np.random.default_rng(9)
+    expected = [100 * share[rng.integers(100, size=100)].mean() for _ in range(20_000)]
+    assert found is not None
+    assert found.interval.low == pytest.approx(np.quantile(expected, 0.025), abs=0.7)
+    assert found.interval.high == pytest.approx(np.quantile(expected, 0.975), abs=0.7)
+    assert found.p == pytest.approx(2 / 4001)

@@ -12,6 +12,8 @@ from scd_core.tracking import RunInfo
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 KEYS = tuple(f"test.{task}.spearman_all" for task in TASKS)
+TRANSFER_TASKS = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
+TRANSFER_KEYS = tuple(f"test.{task}.accuracy_senteval-default" for task in TRANSFER_TASKS)
 PROTOCOL = "protocol-a"
 PAPER = preset("scd-bert-paper").in_precision("fp32")
 
@@ -45,6 +47,20 @@ def make_run(run_id: str, score: float | None = 70.0, seed: int = 0, **changes: 
     return RunInfo(
         run_id=run_id, name=run_id, tags={f"scd.{k}": v for k, v in tags.items()}, **fields
     )
+
+
+def make_evaluation(run_id: str, score: float = 80.0, seed: int = 0, **changes: Any) -> RunInfo:
+    """An evaluation of that training, with similarity, transfer and geometry."""
+    metrics = dict.fromkeys((*KEYS, *TRANSFER_KEYS), score)
+    metrics |= {"test.geometry.alignment": 0.5, "test.geometry.uniformity": -3.0}
+    metrics |= changes.pop("metrics", {})
+    tags = {"kind": "evaluation", "protocol.transfer": "transfer-a"}
+    return make_run(run_id, score, seed, metrics=metrics, **tags | changes)
+
+
+@pytest.fixture(name="make_evaluation")
+def make_evaluation_fixture() -> Callable[..., RunInfo]:
+    return make_evaluation
 
 
 @pytest.fixture(name="make_run")

@@ -1,4 +1,4 @@
-"""Table 1 from runs, and the whole command on a real MLflow store."""
+"""Tables from runs, and the whole command on a real MLflow store."""
 
 from __future__ import annotations
 
@@ -14,14 +14,21 @@ from mlflow import MlflowClient
 from rich.console import Console
 
 from reproduce import render
-from reproduce.compare import LAYOUTS, Table, build
+from reproduce.compare import Table, build
+from reproduce.layouts import LAYOUTS
 from reproduce.published import FOLDER, published_table
+from reproduce.sheet import Line, sheet
 from reproduce.tables import run
 from scd_core.recipe import preset
 from scd_core.tracking import RunInfo, Tracking
 
 MakeRun = Callable[..., RunInfo]
 EMBEDDING = {"kind": "evaluation", "method": "embedding", "recipe_hash": "", "seed": ""}
+
+
+def shown(table: Table, what: str = "") -> list[Line]:
+    """The printed lines of a kind."""
+    return [line for line in sheet(table).lines if what in ("", line.kind)]
 
 
 def cell(table: Table, row: str, column: str = "Avg.") -> pd.Series:
@@ -33,14 +40,14 @@ def cell(table: Table, row: str, column: str = "Avg.") -> pd.Series:
 def test_columns_are_the_seven_tasks_and_their_average() -> None:
     tasks = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
     keys = tuple(f"test.{task}.spearman_all" for task in tasks)
-    columns = LAYOUTS[1].columns
-    assert tuple(c.title for c in columns) == published_table(1).columns
+    columns = LAYOUTS["table1"].columns
+    assert tuple(c.title for c in columns) == published_table("table1").columns
     assert [c.keys for c in columns] == [*((key,) for key in keys), keys]
 
 
 def test_nothing_measured_claims_nothing() -> None:
-    table = build(1, [])
-    assert list(dict.fromkeys(table.frame["row"])) == [r.id for r in published_table(1).rows]
+    table = build("table1", [])
+    assert list(dict.fromkeys(table.frame["row"])) == [r.id for r in published_table("table1").rows]
     assert table.frame[["mean", "sd", "difference"]].isna().all(axis=None)
     assert (table.frame["n"] == 0).all()
     assert table.frame["published"].notna().all()
@@ -48,7 +55,7 @@ def test_nothing_measured_claims_nothing() -> None:
 
 
 def test_every_row_names_the_command_that_fills_it() -> None:
-    table = build(1, [])
+    table = build("table1", [])
     train = [f"python -m scd_core.train --preset scd-bert-paper --seed {s}" for s in (0, 1, 2)]
     assert cell(table, "scd-bert")["fill"].split(" && ") == train
     evaluate = "python -m scd_core.evaluate"
@@ -57,12 +64,13 @@ def test_every_row_names_the_command_that_fills_it() -> None:
         cell(table, "roberta-first-last")["fill"]
         == f"{evaluate} roberta-base --pooling first_last --track"
     )
-    shown = dict(render.evidence(table.frame))
-    assert shown["SimCSE-BERT_base"] == "to fill: no command yet"
+    evidence = dict(sheet(table).evidence)
+    assert evidence["SimCSE-BERT_base"] == ("to fill: no command yet",)
+    assert evidence["SCD-BERT_base"] == (f"to fill: {train[0]} (and 1, 2)",)
 
 
 def test_e6_in_the_table(e6_store: list[RunInfo]) -> None:
-    table = build(1, e6_store)
+    table = build("table1", e6_store)
     average = cell(table, "scd-bert")
     assert (average["published"], average["n"]) == (74.19, 3)
     assert average["mean"] == pytest.approx(71.0)
@@ -83,19 +91,28 @@ def test_e6_in_the_table(e6_store: list[RunInfo]) -> None:
 
 
 def test_a_missing_seed_is_named(e6_store: list[RunInfo]) -> None:
-    table = build(1, [run for run in e6_store if run.run_id != "seed1"])
+    table = build("table1", [run for run in e6_store if run.run_id != "seed1"])
     average = cell(table, "scd-bert")
     assert (average["n"], average["seeds"]) == (2, "0 2")
     assert average["fill"] == "python -m scd_core.train --preset scd-bert-paper --seed 1"
     rows = list(dict.fromkeys(table.frame["row"]))
-    assert rows == list(dict.fromkeys(build(1, e6_store).frame["row"]))
+    assert rows == list(dict.fromkeys(build("table1", e6_store).frame["row"]))
+
+
+def everything(table: Table) -> list[str]:
+    """A table in every format that is written."""
+    one = sheet(table)
+    return [
+        *(make(one) for make in (render.csv, render.markdown, render.latex)),
+        render.html("", [one]),
+    ]
 
 
 def test_any_order_of_runs_gives_the_same_bytes(e6_store: list[RunInfo]) -> None:
-    expected = render.csv(build(1, e6_store)), render.markdown(build(1, e6_store))
+    expected = everything(build("table1", e6_store))
     for seed in range(10):
-        table = build(1, random.Random(seed).sample(e6_store, len(e6_store)))
-        assert (render.csv(table), render.markdown(table)) == expected
+        table = build("table1", random.Random(seed).sample(e6_store, len(e6_store)))
+        assert everything(table) == expected
 
 
 @pytest.mark.parametrize(
@@ -105,7 +122,7 @@ def test_the_recipe_on_other_data_is_not_the_published_row(
     make_run: MakeRun, setting: str, value: str
 ) -> None:
     params = {k: str(v) for k, v in preset("scd-bert-paper").symbols().items()}
-    table = build(1, [make_run("a", params=params | {setting: value})])
+    table = build("table1", [make_run("a", params=params | {setting: value})])
     assert cell(table, "scd-bert")["n"] == 0
     assert set(table.frame.loc[table.frame["n"] == 1, "section"]) == {"other"}
 
@@ -115,14 +132,14 @@ def test_a_preset_in_either_precision_is_the_published_row(make_run: MakeRun) ->
     bf16 = preset("scd-bert-paper").in_precision("bf16")
     runs = [make_run("a", 70.0), make_run("b", 71.0, 1)]
     half = make_run("c", 80.0, recipe_hash=bf16.hash)
-    assert cell(build(1, [half]), "scd-bert")["mean"] == pytest.approx(80.0)
-    assert cell(build(1, [*runs, half]), "scd-bert")["mean"] == pytest.approx(70.5)
+    assert cell(build("table1", [half]), "scd-bert")["mean"] == pytest.approx(80.0)
+    assert cell(build("table1", [*runs, half]), "scd-bert")["mean"] == pytest.approx(70.5)
 
 
 def test_of_two_data_sets_the_one_with_most_seeds_is_the_published_row(make_run: MakeRun) -> None:
     runs = [make_run("a", 70.0, 0), make_run("b", 71.0, 1)]
     runs.append(make_run("c", 80.0, 2, start_time=9000, data_fingerprint="e" * 64))
-    table = build(1, runs)
+    table = build("table1", runs)
     assert cell(table, "scd-bert")["runs"] == "a b"
     assert table.frame.loc[table.frame["section"] == "other", "runs"].unique().tolist() == ["c"]
 
@@ -133,7 +150,7 @@ def test_evaluated_models_find_their_row_or_their_own(make_run: MakeRun) -> None
         make_run("b", 56.0, **EMBEDDING | {"pooling": "first_last"}),
         make_run("c", 77.0, **EMBEDDING | {"model": "bundled", "pooling": "mean"}),
     ]
-    table = build(1, runs)
+    table = build("table1", runs)
     assert (cell(table, "bert-cls")["runs"], cell(table, "bert-cls")["fill"]) == ("a", "")
     assert cell(table, "bert-first-last")["runs"] == "b"
     other = table.frame[table.frame["section"] == "other"]
@@ -144,7 +161,7 @@ def test_evaluated_models_find_their_row_or_their_own(make_run: MakeRun) -> None
 def test_an_evaluation_of_cut_sentences_is_no_repeat_of_a_whole_one(make_run: MakeRun) -> None:
     whole = make_run("whole", 31.0, **EMBEDDING, params={"evaluation.max_length": "512"})
     cut = make_run("cut", 20.0, **EMBEDDING, params={"evaluation.max_length": "8"}, start_time=9000)
-    table = build(1, [whole, cut])
+    table = build("table1", [whole, cut])
     assert cell(table, "bert-cls")["runs"] == "whole"
     assert table.frame.loc[table.frame["section"] == "other", "runs"].unique().tolist() == ["cut"]
 
@@ -152,35 +169,35 @@ def test_an_evaluation_of_cut_sentences_is_no_repeat_of_a_whole_one(make_run: Ma
 def test_an_undefined_score_is_an_empty_cell_in_print(make_run: MakeRun) -> None:
     key = "test.sickr.spearman_all"
     run = make_run("a", 70.0, undefined=key)
-    table = build(1, [run])
-    (line,) = [li for li in render.lines(table.frame) if li.what == "measured" and li.n == "1"]
-    assert line.cells == ("70.00",) * 6 + ("", "")
-    assert "SICK-R is empty: undefined in 1 of 1 runs" in render.markdown(table)
+    table = build("table1", [run])
+    (line,) = [li for li in shown(table, "measured") if li.cells[-1] == "1"]
+    assert line.cells[2:-1] == ("70.00",) * 6 + ("", "")
+    assert "SICK-R is empty: undefined in 1 of 1 runs" in render.markdown(sheet(table))
 
 
 def test_numbers_are_rounded_in_print_only(make_run: MakeRun) -> None:
-    table = build(1, [make_run("a", 70.126), make_run("b", 70.133, seed=1)])
-    frame = pd.read_csv(StringIO(render.csv(table)))
+    table = build("table1", [make_run("a", 70.126), make_run("b", 70.133, seed=1)])
+    frame = pd.read_csv(StringIO(render.csv(sheet(table))))
     assert frame.loc[frame["n"] == 2, "mean"].tolist() == pytest.approx([70.1295] * 8, abs=1e-9)
-    printed = {li.what: li.cells for li in render.lines(table.frame) if li.title or li.cells[0]}
-    assert printed["sd"][0] == "0.00"
-    assert "70.13" in render.markdown(table)
+    (deviation,) = shown(table, "sd")
+    assert deviation.cells[2] == "0.00"
+    assert "70.13" in render.markdown(sheet(table))
 
 
 def test_a_narrow_terminal_cuts_no_digit(e6_store: list[RunInfo]) -> None:
-    table, stream = build(1, e6_store), StringIO()
-    render.print_terminal(table, Console(file=stream, width=40))
+    table, stream = build("table1", e6_store), StringIO()
+    render.terminal(sheet(table), Console(file=stream, width=40))
     text = stream.getvalue()
     assert "…" not in text
-    for line in render.lines(table.frame):
-        assert all(number in text for number in line.cells)
+    for line in shown(table):
+        assert all(number in text for number in line.cells[1:])
     assert "BERT_base [CLS]-embedding" in text
 
 
 def test_ten_thousand_runs_take_seconds(make_run: MakeRun) -> None:
     runs = [make_run(f"{i}", 70.0, i % 5, recipe_hash=f"{i // 5:012x}") for i in range(10_000)]
     started = time.perf_counter()
-    build(1, runs)
+    build("table1", runs)
     assert time.perf_counter() - started < 10
 
 
@@ -212,13 +229,14 @@ def test_the_command_on_a_real_store(
     store: tuple[Tracking, dict[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, ids = store
-    assert run(["--format", "csv", "--out", str(tmp_path / "results")]) == 0
+    assert run(["--table", "1", "--format", "csv"]) == 0
     printed = capsys.readouterr().out
     frame = pd.read_csv(StringIO(printed))
     row = frame[(frame["row"] == "scd-bert") & (frame["column"] == "Avg.")].iloc[0]
     assert row["mean"] == pytest.approx(71.0)
     assert row["sd"] == pytest.approx(1.0)
     assert row["runs"].split() == [ids["seed0"], ids["seed1"], ids["seed2"]]
+    assert run(["--output", str(tmp_path / "results")]) == 0
     assert (tmp_path / "results" / "table1.csv").read_text(encoding="utf-8") == printed
     text = (tmp_path / "results" / "table1.md").read_text(encoding="utf-8")
     assert ids["seed0"] in text
@@ -241,5 +259,5 @@ def test_without_a_store_nothing_is_written(
 def test_published_numbers_print_as_the_paper_prints_them() -> None:
     text = (FOLDER / "table1.csv").read_text(encoding="utf-8")
     printed = [line.split(",")[-8:] for line in text.splitlines()[1:]]
-    lines = [li for li in render.lines(build(1, []).frame) if li.what == "published"]
-    assert [list(line.cells) for line in lines] == printed
+    lines = shown(build("table1", []), "published")
+    assert [list(line.cells[2:-1]) for line in lines] == printed

@@ -31,9 +31,9 @@ def store(own_home: Path, empty_store: Path) -> Tracking:
 
 @pytest.fixture(scope="session")
 def shared_ray() -> Iterator[None]:
-    """Two workers' worth of Ray, started once."""
-    from search.runner import ray, start_ray
+    """Two CPUs and a logical GPU of Ray, started once."""
+    import search.cluster as cluster
 
-    start_ray(cpus=2, gpus=0)
+    cluster.start(cpus=2, gpus=1)
     yield
-    ray.shutdown()
+    cluster.ray.shutdown()

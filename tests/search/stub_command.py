@@ -1,6 +1,6 @@
 """``search.coarse_grid`` with stub trainings, for tests that need the command as a process.
 
-Usage: stub_command.py LOG SECONDS FLAG...
+Usage: stub_command.py STUB LOG SECONDS FLAG..., where STUB is counted or durable.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import stubs
 from scd_core import cli
 from scd_core.corpus import Corpus
 from scd_core.evaluation.pairs import Pairs
+from scd_core.forecast import Cost
 from scd_core.inputs import Inputs
 from scd_core.recipe import Recipe
-from search import coarse_grid
+from search import coarse_grid, command
 from search.runner import run_search
 
 
@@ -28,10 +29,16 @@ def stub_inputs(recipe: Recipe) -> Inputs:
     return Inputs(recipe, corpus, (pairs,), Path("model"), "m" * 64)
 
 
+def stub_cost(inputs: Inputs, threads: int) -> Cost:
+    """A tenth of a second a step, half a second an evaluation."""
+    return Cost(0.1, 0.5, 1.0, 10**6, 10**5, ())
+
+
 if __name__ == "__main__":
+    stub = getattr(stubs, sys.argv.pop(1))
     log, seconds = Path(sys.argv.pop(1)), float(sys.argv.pop(1))
-    training = stubs.counted(log, seconds=seconds)
-    coarse_grid.prepare = stub_inputs
-    coarse_grid.untrained_scores = lambda inputs: ()
-    coarse_grid.run_search = functools.partial(run_search, training=training)
+    training = stub(log, seconds=seconds)
+    command.prepare = stub_inputs
+    command.measure = stub_cost
+    command.run_search = functools.partial(run_search, training=training)
     cli.main(coarse_grid.run)

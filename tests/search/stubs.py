@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from scd_core.recipe import Recipe
+from scd_core.recipe import Recipe, Selection
 from scd_core.tracking import Tracking
 from search.ledger import Ledger
+from search.machine import Share
 from search.outcome import Outcome
-from search.plan import Plan, Share
+from search.plan import Budget, Plan
+from search.schedule import Schedule
 from search.space import Space
-from search.trial import Report, Training, from_wire, to_wire
+from search.trial import Job, Report, Training, from_wire, run_job, to_wire
 
 STSB, SICKR = "dev.stsb.spearman_all", "dev.sickr.spearman_all"
 Scores = Sequence[float | tuple[float | None, float | None] | Exception | None]
@@ -23,7 +26,7 @@ Scores = Sequence[float | tuple[float | None, float | None] | Exception | None]
 def scripted(by_alpha: Mapping[float, Scores]) -> Training:
     """Evaluations by the point's alpha: a score, a pair (STS-B, SICK-R), or an error to raise."""
 
-    def training(recipe: Recipe, folder: Path, threads: int) -> Iterator[Report]:
+    def training(recipe: Recipe, folder: Path, threads: int) -> Generator[Report]:
         script = by_alpha[recipe.objective.alpha]
         for number, said in enumerate(script, 1):
             if isinstance(said, Exception):
@@ -43,7 +46,7 @@ def counted(
     The point with alpha ``fail_once`` fails the first time, that with ``die`` ends its process.
     """
 
-    def training(recipe: Recipe, folder: Path, threads: int) -> Iterator[Report]:
+    def training(recipe: Recipe, folder: Path, threads: int) -> Generator[Report]:
         (folder / "model").mkdir(parents=True, exist_ok=True)
         alpha = recipe.objective.alpha
         with log.open("a", encoding="ascii") as file:
@@ -62,6 +65,50 @@ def counted(
     return training
 
 
+DURABLE = {4 * n: 50.0 + n for n in range(1, 6)}
+"""Evaluations of ``durable`` at alpha 0, by step."""
+
+
+def durable(log: Path, seconds: float) -> Training:
+    """Twenty steps that take so long together, with a checkpoint after each and 5 evaluations."""
+
+    def training(recipe: Recipe, folder: Path, threads: int) -> Generator[Report]:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = folder / "checkpoint"
+        start = int(place.read_text()) if place.exists() else 0
+        with log.open("a", encoding="ascii") as file:
+            file.write(f"{recipe.objective.alpha:g} {start}\n")
+        for step in range(start + 1, 21):
+            time.sleep(seconds / 20)
+            if step in DURABLE:
+                score = DURABLE[step] + recipe.objective.alpha
+                yield Report(step, 20, {STSB: score}, score)
+            elif step == start + 1:
+                yield Report(step, 20)
+            fresh = place.with_suffix(f".{os.getpid()}")
+            fresh.write_text(str(step))
+            fresh.replace(place)
+
+    return training
+
+
+def placed(log: Path, seconds: float) -> Training:
+    """Notes where and when each trial ran: node, visible GPUs, beginning and end."""
+
+    def training(recipe: Recipe, folder: Path, threads: int) -> Generator[Report]:
+        import ray
+
+        began = time.time()
+        time.sleep(seconds)
+        node = ray.get_runtime_context().get_node_id()
+        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        with log.open("a", encoding="ascii") as file:
+            file.write(f"{node},{gpus or '-'},{began},{time.time()},{Path.cwd()}\n")
+        yield Report(20, 20, {STSB: 60.0}, 60.0)
+
+    return training
+
+
 def plan(
     alpha: tuple[float, ...],
     lam: tuple[float, ...] = (0.01,),
@@ -69,38 +116,59 @@ def plan(
     r_b: tuple[float, ...] = (0.2,),
     name: str | None = None,
     seed: int = 0,
+    **more: Any,
 ) -> Plan:
-    """A search over a grid, two stubs at a time."""
+    """A search over a grid, two stubs at a time; without a second try of what fails."""
     return Plan(
-        stage="coarse",
-        recipe=Recipe(seed=seed),
-        space=Space(alpha, lam, r_a, r_b),
-        data_fingerprint="d" * 64,
-        metric=STSB,
-        steps=20,
-        share=Share(concurrent=2, cpus=1, gpus=0),
-        chosen_name=name,
-        preset="stub",
-        tags={"scd.data_fingerprint": "d" * 64, "scd.seed": str(seed)},
-        command="python -m search.coarse_grid",
+        **{
+            "stage": "coarse",
+            "recipe": Recipe(selection=Selection(every=10)),
+            "space": Space(alpha, lam, r_a, r_b),
+            "data_fingerprint": "d" * 64,
+            "metric": STSB,
+            "steps": 20,
+            "share": Share(concurrent=2, cpus=1, gpus=0),
+            "seeds": (seed,),
+            "budget": Budget(retries=0),
+            "chosen_name": name,
+            "preset": "stub",
+            "tags": {"scd.data_fingerprint": "d" * 64},
+            "command": "python -m search.coarse_grid",
+            **more,
+        }
     )
 
 
-def drive(plan: Plan, store: Tracking, training: Training) -> list[Outcome]:
-    """What the runner does with the ledger, one trial after another and without workers."""
+def drive(plan: Plan, store: Tracking, training: Training, stop_after: int = -1) -> list[Outcome]:
+    """What the runner does with ledger and schedule, one trial after another, without workers.
+
+    Args:
+        stop_after: Stop as an interrupted command does once so many trials have ended.
+    """
     ledger = Ledger(plan, store)
-    if not ledger.settled:
-        ledger.open({STSB: 50.0})
-        while trial := ledger.propose():
-            ledger.start(trial)
-            try:
-                for report in training(trial.recipe, plan.folder_of(trial), 1):
-                    received = from_wire(to_wire(report))
-                    assert received is not None
-                    ledger.report(trial, received)
-            except Exception as error:
-                ledger.fail(trial, f"{type(error).__name__}: {error}")
-            else:
-                ledger.complete(trial)
-        ledger.close(interrupted=False)
+    schedule = Schedule(plan, ledger)
+    if ledger.closed and schedule.idle:
+        return [ledger.outcomes[index] for index in sorted(ledger.outcomes)]
+    ledger.open({STSB: 50.0})
+    ended = 0
+    while ended != stop_after:
+        given = schedule.next()
+        assert given != "wait"
+        if given == "finished":
+            break
+        trial = given.trial
+        schedule.started(trial)
+        job = Job(trial.recipe, plan.folder_of(trial), 1, given.until, plan.pruning, given.bar)
+        try:
+            for report in run_job(job, training):
+                received = from_wire(to_wire(report))
+                assert received is not None
+                schedule.report(trial, received)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[-1]
+            ended += len(schedule.failed_with(trial, reason))
+        else:
+            ended += len(schedule.ended(trial))
+    finished = schedule.idle and not schedule.failed
+    ledger.close("FINISHED" if finished else "KILLED" if ended == stop_after else "FAILED")
     return [ledger.outcomes[index] for index in sorted(ledger.outcomes)]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -20,23 +18,25 @@ import optuna
 import pytest
 import stubs
 import torch
+from processes import processes_of, stub_command
 from rich.console import Console
-from stub_command import stub_inputs
+from stub_command import stub_cost, stub_inputs
 
 from scd_core.tracking import Tracking
-from search import coarse_grid
-from search.ledger import optuna_url
+from search import coarse_grid, command
 from search.runner import run_search
+from search.study import optuna_url
 
-STOP_SECONDS = 15
+STOP_SECONDS = 60
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, store: Tracking) -> Console:
     """The command's console, with inputs that need no file."""
     console = Console(record=True, width=200, file=StringIO())
-    monkeypatch.setattr(coarse_grid, "console", console)
-    monkeypatch.setattr(coarse_grid, "prepare", stub_inputs)
+    monkeypatch.setattr(command, "console", console)
+    monkeypatch.setattr(command, "prepare", stub_inputs)
+    monkeypatch.setattr(command, "measure", stub_cost)
     return console
 
 
@@ -80,16 +80,6 @@ def test_wrong_flags_are_refused_with_the_remedy(
         coarse_grid.run([*flags, "--dry-run"])
 
 
-def processes_of(home: Path) -> list[int]:
-    """Processes that inherited this home in their environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if f"SCD_HOME={home}\0".encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return found
-
-
 @dataclass
 class Interruption:
     """A search that two trials of 60 seconds were running in when signals came."""
@@ -109,19 +99,11 @@ def interruptions(
     tmp_path_factory: pytest.TempPathFactory, empty_store: Path
 ) -> dict[str, Interruption]:
     """Both at once, since starting takes most of the time."""
-    command = [sys.executable, str(Path(__file__).with_name("stub_command.py"))]
     started = {}
     for case in SIGNALS:
         home = tmp_path_factory.mktemp("home")
         shutil.copy(empty_store, home / "mlflow.db")
-        process = subprocess.Popen(
-            [*command, str(home / "log"), "60", "--preset", "quick"],
-            env=dict(os.environ) | {"SCD_HOME": str(home), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        process = stub_command(home, "counted", 60, "--preset", "quick")
         started[case] = (home, process)
     return {case: _interrupt(*started[case], SIGNALS[case]) for case in SIGNALS}
 
@@ -163,11 +145,36 @@ def test_interrupted_search_ends_soon_leaves_nothing_and_resumes(
     assert statuses == {("search", "KILLED"): 1, ("trial", "KILLED"): 2}
 
     with_stubs = functools.partial(run_search, training=stubs.counted(found.home / "log"))
-    monkeypatch.setattr(coarse_grid, "run_search", with_stubs)
-    monkeypatch.setattr(coarse_grid, "untrained_scores", lambda inputs: ())
+    monkeypatch.setattr(command, "run_search", with_stubs)
     assert coarse_grid.run(["--preset", "quick"]) == 0
     assert "12 of 12 trials finished" in said.export_text()
     runs = store.find("trial")
     assert Counter(run.status for run in runs) == {"FINISHED": 12}
     study = optuna.load_study(study_name=runs[0].tags["scd.search"], storage=optuna_url())
     assert Counter(t.state.name for t in study.trials)["COMPLETE"] == 12
+
+
+@pytest.mark.usefixtures("shared_ray", "store")
+def test_the_winner_is_trained_on_fresh_seeds_where_that_is_asked(
+    said: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_stubs = functools.partial(run_search, training=stubs.counted(tmp_path / "log"))
+    monkeypatch.setattr(command, "run_search", with_stubs)
+    flags = ["--preset", "quick", "--space.alpha", "0.1", "0.2", "--space.lam", "0.01"]
+    flags += ["--space.r-a", "0", "--space.r-b", "0.1"]
+    assert coarse_grid.run([*flags, "--confirm", "2"]) == 0
+    store = Tracking()
+    (run,) = store.find("search", scd__stage="coarse")
+    assert run.metrics["confirmed.mean"] == pytest.approx(50 + 10 * 0.2 + 0.2)
+    assert run.metrics["spent.steps"] == 40
+    trials = store.find("trial", scd__stage="coarse-confirm")
+    assert sorted(trial.tags["scd.seed"] for trial in trials) == ["1", "2"]
+    assert {trial.params["alpha"] for trial in trials} == {"0.2"}
+    text = said.export_text()
+    assert "the winner on 2 fresh seeds: 52.20" in text
+    assert "forecast about" in text
+    assert "40 of the 32" in text  # the stubs take 20 steps and the plan has 16
+    files = {file.path for file in store._client.list_artifacts(run.run_id)}
+    assert files == {"recipe.toml", "search.json", "best.toml", "report.html"}
+    assert "alpha = 0.2 is the highest of its values" in text
+    assert "--space.alpha 0.1 0.2 0.3 0.4" in text

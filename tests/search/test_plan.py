@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import stubs
 
-from search.plan import Share, share_out
+from search.machine import Share, share_out
 
 GIB = 1 << 30
 

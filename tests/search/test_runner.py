@@ -17,10 +17,10 @@ from stubs import STSB, counted
 
 import search.trial
 from scd_core.tracking import Tracking
-from search.ledger import optuna_url
 from search.outcome import Outcome
 from search.plan import Plan
 from search.runner import run_search
+from search.study import optuna_url
 from search.trial import Training
 
 cloudpickle.register_pickle_by_value(sys.modules["stubs"])
@@ -40,10 +40,10 @@ def test_every_point_runs_once_and_a_second_run_runs_nothing(
 
     assert len(log.read_text().split()) == len(plan.trials) == 12
     assert [o.trial for o in outcomes] == list(plan.trials)
-    runs = store.find("trial", scd__search="once")
+    runs = store.find("trial", scd__search="coarse-once")
     found = Counter((r.tags["scd.identity"], r.status) for r in runs)
     assert found == {(t.identity, "FINISHED"): 1 for t in plan.trials}
-    study = optuna.load_study(study_name="once", storage=optuna_url())
+    study = optuna.load_study(study_name="coarse-once", storage=optuna_url())
     told = Counter(
         (t.params["alpha"], t.params["lambda"], t.params["r_A"], t.params["r_B"], t.state.name)
         for t in study.trials
@@ -56,7 +56,7 @@ def test_every_point_runs_once_and_a_second_run_runs_nothing(
         assert shown == outcome.trial.point.symbols()
         assert [step for step, _ in store.history(child.run_id, STSB)] == [10, 20]
         parent = store.get(child.tags["mlflow.parentRunId"])
-        assert (parent.status, parent.name) == ("FINISHED", "once")
+        assert (parent.status, parent.name) == ("FINISHED", "coarse-once")
 
     assert run(plan, store, counted(log)) == outcomes
     assert len(log.read_text().split()) == 12
@@ -93,5 +93,5 @@ def test_workers_write_neither_mlflow_nor_optuna() -> None:
         )
     }
     assert "scd_core.training" in names
-    writers = ("mlflow", "optuna", "scd_core.tracking", "search.ledger", "search.runner")
+    writers = ("mlflow", "optuna", "scd_core.tracking", "search.ledger", "search.study")
     assert not [name for name in names if name.startswith(writers)]

@@ -1,0 +1,156 @@
+"""The paper's figures: ``python -m reproduce.figures``.
+
+Figure 2 is drawn from MLflow and the published figures: alignment against uniformity (the smaller,
+the better), the STS average as colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import pandas as pd
+import tyro
+
+from reproduce import render
+from reproduce.compare import Table, build
+from reproduce.published import AVERAGE, published_table
+from reproduce.sheet import sheet
+from reproduce.tables import open_store, tracked_runs
+from scd_core import cli
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FIGURE2_CAPTION = (
+    "Figure 2: alignment against uniformity of STS-B's test sentences (the smaller, the better), "
+    "average over the seven STS tasks as colour; bars are the standard deviation over seeds. The "
+    "paper prints figures of SCD alone: the other points of its figure were taken from another "
+    "paper's and are not drawn here."
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Draw Figure 2 from what MLflow holds and what was published, as PNG and SVG."""
+
+    output: Path = Path("results")
+    """Folder for figure2.png, figure2.svg and the points as figure2.csv and figure2.md."""
+    protocol: Annotated[str | None, tyro.conf.arg(metavar="FINGERPRINT")] = None
+    """Evaluation protocol, or the beginning of its fingerprint; default: that of most runs."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Parse flags, draw and write. Returns the exit code."""
+    options = tyro.cli(Options, prog="python -m reproduce.figures", args=arguments)
+    table = build("figure2", tracked_runs(open_store()), options.protocol)
+    for path in write(table, options.output):
+        print(f"wrote {path}")
+    return 0
+
+
+def points(table: Table) -> pd.DataFrame:
+    """The points of Figure 2, published ones first.
+
+    Columns: title, kind ("published" or "measured"), alignment, uniformity, average, and the
+    measured ones' alignment_sd and uniformity_sd. A row without all three values has no point.
+    """
+    averages = {row.id: row.scores[AVERAGE] for row in published_table("table1").rows}
+    found: list[dict[str, object]] = []
+    for kind, column in (("published", "published"), ("measured", "mean")):
+        for row, cells in table.frame.groupby("row", sort=False):
+            values = cells.set_index("column")[column].to_dict()
+            deviations = cells.set_index("column")["sd"].to_dict()
+            if kind == "published":
+                values[AVERAGE], deviations = averages.get(str(row)), {}
+            found.append(
+                {
+                    "title": cells["title"].iloc[0],
+                    "kind": kind,
+                    "alignment": values["alignment"],
+                    "uniformity": values["uniformity"],
+                    "average": values[AVERAGE],
+                    "alignment_sd": deviations.get("alignment"),
+                    "uniformity_sd": deviations.get("uniformity"),
+                }
+            )
+    frame = pd.DataFrame(found)
+    return frame.dropna(subset=["alignment", "uniformity", "average"]).reset_index(drop=True)
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """Figure 2 of those points, numbered, with a key beside it."""
+    from matplotlib.figure import Figure  # here: it takes seconds
+
+    figure = Figure(figsize=(11, 5.2), layout="constrained")
+    axes, names = figure.subplots(1, 2, width_ratios=[1.15, 1])
+    colours = {"vmin": frame["average"].min() - 0.5, "vmax": frame["average"].max() + 0.5}
+    for kind, marker in (("published", "D"), ("measured", "o")):
+        some = frame[frame["kind"] == kind]
+        axes.errorbar(
+            some["uniformity"],
+            some["alignment"],
+            xerr=some["uniformity_sd"].astype(float).fillna(0),
+            yerr=some["alignment_sd"].astype(float).fillna(0),
+            fmt="none",
+            ecolor="0.6",
+            zorder=1,
+        )
+        dots = axes.scatter(
+            some["uniformity"],
+            some["alignment"],
+            c=some["average"].astype(float),
+            cmap="viridis",
+            marker=marker,
+            s=70,
+            edgecolors="black" if kind == "published" else "white",
+            linewidths=1.5,
+            label=f"{kind} ({len(some)})",
+            zorder=2,
+            **colours,
+        )
+    figure.colorbar(dots, ax=axes, label="STS average, Spearman x 100", pad=0.01)
+    _name(axes, names, frame)
+    axes.set(xlabel="uniformity", ylabel="alignment")
+    axes.margins(0.12)
+    axes.grid(color="0.92", zorder=0)
+    axes.legend(loc="upper right", frameon=False)
+    return figure
+
+
+def _name(axes: Axes, names: Axes, frame: pd.DataFrame) -> None:
+    """Numbers at the points, and beside them what they are, so that names never overlap."""
+    key = []
+    for i, point in enumerate(frame.to_dict("records"), 1):
+        at = point["uniformity"], point["alignment"]
+        axes.annotate(str(i), at, xytext=(6, 5), textcoords="offset points", fontsize=9)
+        key.append(f"{i}  {point['title']}, {point['kind']}: {point['average']:.2f}")
+    names.set_axis_off()
+    names.text(0, 1, "\n".join(key), va="top", fontsize=8, linespacing=1.7).set_in_layout(False)
+
+
+def write(table: Table, folder: Path) -> list[Path]:
+    """Write the figure and its points; the same runs give the same bytes.
+
+    Returns:
+        The files written.
+    """
+    import matplotlib
+
+    folder.mkdir(parents=True, exist_ok=True)
+    one = sheet(table)
+    texts = {"figure2.csv": render.csv(one), "figure2.md": render.markdown(one)}
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    figure = draw(points(table))
+    with matplotlib.rc_context({"svg.hashsalt": "figure2", "svg.fonttype": "none"}):
+        figure.savefig(folder / "figure2.svg", metadata={"Date": None})
+        figure.savefig(folder / "figure2.png", dpi=150, metadata={"Software": None})
+    return [folder / name for name in ("figure2.svg", "figure2.png", *texts)]
+
+
+if __name__ == "__main__":
+    cli.main(run)

@@ -1,0 +1,70 @@
+"""The commands that measure what a row lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reproduce.aggregate import Group
+from reproduce.layouts import Layout
+from reproduce.published import PublishedRow
+from scd_core.recipe import Recipe
+
+if TYPE_CHECKING:  # importing MLflow takes seconds
+    from scd_core.tracking import RunInfo
+
+SEEDS = (0, 1, 2)
+"""Seeds that a trained row is measured with."""
+RUN_ID = "RUN_ID"
+"""Stands in a command for the run id that the training before it prints."""
+_SCORED_BY_TRAINING = ("table1", "table3", "fidelity")
+"""Tables whose scores a training carries itself; transfer and geometry take an evaluation of it."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The training behind a row."""
+
+    recipe: Recipe
+    flags: str
+    """Of ``python -m scd_core.train``, e.g. ``--preset scd-bert-paper``."""
+
+
+class Trainings:
+    """The finished trainings of a store: what they lack is only to be evaluated."""
+
+    def __init__(self, runs: Iterable[RunInfo], layout: Layout) -> None:
+        """``layout``: the table that is to be filled."""
+        self._layout = layout
+        self._runs: dict[tuple[str | None, ...], RunInfo] = {}
+        for run in sorted(runs, key=lambda run: (run.start_time, run.run_id)):
+            if run.tags.get("scd.kind") == "train" and run.status == "FINISHED":
+                tags = (run.tags.get(f"scd.{name}") for name in ("model", "recipe_hash", "seed"))
+                read = (run.params.get(f"data.{name}") for name in ("corpus", "dev"))
+                self._runs[*tags, *read] = run
+
+    def fill(self, row: PublishedRow, group: Group | None, wanted: Wanted | None) -> Iterator[str]:
+        """Commands in their order; none where nothing is missing, or no command measures it.
+
+        Args:
+            row: what is to be measured.
+            group: what was measured of it.
+            wanted: the training behind the row, where it has one.
+        """
+        if wanted:
+            for seed in SEEDS:
+                if seed not in (group.seeds if group else ()):
+                    yield from self._train(wanted, seed)
+        elif row.scores and row.method == "embedding" and group is None:
+            yield f"python -m scd_core.evaluate {row.model} --pooling {row.pooling} --track"
+
+    def _train(self, wanted: Wanted, seed: int) -> Iterator[str]:
+        recipe = wanted.recipe
+        read = recipe.data.corpus, recipe.data.dev
+        keys = ((recipe.model.name, name, str(seed), *read) for name in sorted(recipe.run_hashes))
+        run = next((self._runs[key] for key in keys if key in self._runs), None)
+        if run is None:
+            yield f"python -m scd_core.train {wanted.flags} --seed {seed}"
+        if run is not None or self._layout.name not in _SCORED_BY_TRAINING:
+            yield f"python -m scd_core.evaluate {run.run_id if run else RUN_ID} --track"

@@ -1,0 +1,128 @@
+"""Names, titles and order of the rows that the paper does not have."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from reproduce.aggregate import Group, Setting
+from reproduce.fidelity import ABLATIONS, BASES, Variant
+from reproduce.published import OTHER, PublishedRow
+from scd_core.recipe import Recipe, preset, preset_names
+
+known_preset = functools.cache(preset)
+"""A preset, read once."""
+_NAMES = {
+    "glove": "GloVe",
+    "embedding": "",
+    "flow": "flow",
+    "whitening": "whitening",
+    "is": "IS",
+    "ct": "CT",
+    "skip-thought": "Skip-thought",
+    "simcse": "SimCSE",
+    "scd": "SCD",
+}
+"""Methods as titles have them, in the order of the paper's tables; an encoder as it is has none."""
+_ORDER = list(_NAMES)
+
+
+def unpublished(groups: Sequence[Group]) -> Iterator[tuple[PublishedRow, Group]]:
+    """A row without published scores for each group: by model, then as the paper orders methods.
+
+    Titles that several groups would have are told apart by content and length.
+    """
+    titles = {group.setting: title(group) for group in groups}
+    uses = Counter(titles.values())
+
+    def place(group: Group) -> tuple[str, int, str, Setting]:
+        method = group.setting.method
+        at = _ORDER.index(method) if method in _ORDER else len(_ORDER)
+        return group.setting.model, at, titles[group.setting], group.setting
+
+    for group in sorted(groups, key=place):
+        setting, shown = group.setting, titles[group.setting]
+        if uses[shown] > 1:
+            length = f" at {setting.max_length} tokens" if setting.max_length else ""
+            shown = f"{shown}, {setting.content[:8]}{length}"
+        yield (
+            PublishedRow(
+                id="/".join(part for part in _parts(setting) if part),
+                title=shown,
+                section=OTHER,
+                source="",
+                method=setting.method,
+                model=setting.model,
+                pooling=setting.pooling,
+                preset="",
+                scores={},
+            ),
+            group,
+        )
+
+
+def title(group: Group) -> str:
+    """What a group is called where the paper has no row for it."""
+    setting, params = group.setting, group.latest.params
+    # of a folder its name is enough to tell the row; the whole path is in the run
+    model = Path(setting.model).name if Path(setting.model).is_absolute() else setting.model
+    method = " ".join(filter(None, (_NAMES.get(setting.method, setting.method), terms(params))))
+    named = f"{model}, {method}" if method else model
+    if not setting.recipe_hash:
+        return f"{named}, {setting.pooling} pooling"
+    recipe = preset_by_hash().get(setting.recipe_hash, f"recipe {setting.recipe_hash}")
+    corpus = Path(params.get("data.corpus", "")).name
+    return f"{named}, {recipe}" + (f", on {corpus}" if corpus else "")
+
+
+def terms(params: Mapping[str, str]) -> str:
+    """Which term of Eq. 1 a run trains where it is only one."""
+    if params.get("alpha") == "0.0":
+        return "(L_S)"
+    return "(L_C)" if params.get("objective.self_weight") == "0.0" else ""
+
+
+def role(row: PublishedRow, group: Group | None) -> str:
+    """What a row is whatever its encoder, e.g. "embedding cls", "flow" or "scd (L_C)"."""
+    params = group.latest.params if group else {}
+    if row.preset:
+        params = {k: str(v) for k, v in known_preset(row.preset).symbols().items()}
+    pooling = row.pooling if row.method == "embedding" else ""
+    return " ".join(filter(None, (row.method, pooling, terms(params))))
+
+
+@functools.cache
+def preset_by_hash() -> dict[str, str]:
+    """Names of presets by the hash of their recipe; an ablation has the name of its base."""
+    bases = {name: known_preset(name) for name in BASES}
+    recipes = [(v.of(base), name) for name, base in bases.items() for v in ABLATIONS]
+    recipes += [(known_preset(name), name) for name in reversed(preset_names())]
+    return {run_hash: name for recipe, name in recipes for run_hash in recipe.run_hashes}
+
+
+def fidelity(base: str, recipe: Recipe, variant: Variant | None) -> PublishedRow:
+    """A row of the fidelity table: the base itself, or one of its variants."""
+    return PublishedRow(
+        id=f"{base}/{variant.id}" if variant else base,
+        title=variant.title if variant else base,
+        section=base,
+        source="",
+        method="scd",
+        model=recipe.model.name,
+        pooling=recipe.model.pooling,
+        preset="" if variant else base,
+        scores={},
+    )
+
+
+def _parts(setting: Setting) -> tuple[str, ...]:
+    return (
+        setting.method,
+        setting.model,
+        setting.pooling,
+        setting.recipe_hash,
+        setting.content[:12],
+        str(setting.max_length or ""),
+    )

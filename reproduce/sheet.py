@@ -1,0 +1,153 @@
+"""A table as it is printed: texts, notes and evidence, the same for every format.
+
+Only here are numbers rounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from reproduce.compare import Table
+from reproduce.published import OTHER, SECTIONS, SOURCES
+
+NO_COMMAND = "no command yet"
+PUBLISHED, MEASURED, VERDICT = "published", "measured", "verdict"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One printed line."""
+
+    block: str
+    """Lines of a block stand together; what differs is set apart."""
+    cells: tuple[str, ...]
+    """One a column; an empty text is an empty cell."""
+    kind: str = ""
+    """What the line holds, where a row has several: published, measured, sd ..."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What every format is made from."""
+
+    name: str
+    """Stem of its files."""
+    title: str
+    header: tuple[str, ...]
+    """Titles of the columns, each once."""
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+    """Sentences under the table."""
+    frame: pd.DataFrame
+    """The same with all digits."""
+    evidence: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """What each row rests on, and the commands for what it lacks: row title and texts."""
+    texts: frozenset[str] = field(default_factory=frozenset)
+    """Columns of running text, which may be folded; the others hold numbers or words."""
+
+
+def sheet(table: Table) -> Sheet:
+    """A table of published and measured rows as it is printed."""
+    columns = tuple(table.columns)
+    return Sheet(
+        name=table.layout.name,
+        title=table.layout.title,
+        header=("row", "value", *columns, "n"),
+        lines=tuple(_lines(table.frame)),
+        notes=(*_legend(table), *table.notes),
+        frame=table.frame,
+        evidence=tuple(_evidence(table.frame)),
+        texts=frozenset({"row"}),
+    )
+
+
+def row_name(row: pd.Series) -> str:
+    """A row's title; with its section where titles come in several."""
+    section, title = row["section"], row["title"]
+    return title if section in (*SECTIONS, OTHER, title) else f"{section}: {title}"
+
+
+def number(value: float | None, digits: str = ".2f") -> str:
+    """A number to two decimals; empty where there is none."""
+    return "" if value is None or pd.isna(value) else format(value, digits)
+
+
+def _lines(frame: pd.DataFrame) -> Iterator[Line]:
+    """Published and measured of each row, then sd, difference and verdict if measured."""
+    for cells in _rows(frame):
+        first = cells.iloc[0]
+        title = f"{first['title']} {first['source']}".strip()
+        block = first["section"] + (f" {first['model']}" if first["section"] == OTHER else "")
+        kinds = [(PUBLISHED, "published", ".2f"), (MEASURED, "mean", ".2f")]
+        if cells["published"].isna().all():
+            kinds = kinds[1:]
+        if first["n"]:
+            kinds += [("sd", "sd", ".2f"), ("difference", "difference", "+.2f")]
+        for kind, column, digits in kinds:
+            texts = tuple(number(value, digits) for value in cells[column])
+            if kind in (PUBLISHED, MEASURED) or any(texts):
+                n = str(first["n"]) if kind == MEASURED else ""
+                yield Line(block, (title, kind, *texts, n), kind)
+                title = ""
+        if any(cells["verdict"]):
+            yield Line(block, ("", VERDICT, *cells["verdict"], ""), VERDICT)
+
+
+def _evidence(frame: pd.DataFrame) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for cells in _rows(frame):
+        first, texts = cells.iloc[0], []
+        if first["n"]:
+            seeds = f", seeds {first['seeds']}" if first["seeds"] else ""
+            texts.append(f"n = {first['n']}{seeds}, runs {', '.join(first['runs'].split())}")
+            texts.append(f"made by: {first['made_by'] or 'not recorded'}")
+            unknown = cells[cells["undefined"] > 0]
+            texts += [
+                f"{column} is empty: undefined in {count} of {first['n']} runs"
+                for column, count in zip(unknown["column"], unknown["undefined"], strict=True)
+            ]
+        if first["fill"]:
+            texts += [f"to fill: {command}" for command in _short(first["fill"].split(" && "))]
+        elif not first["n"]:
+            texts.append(f"to fill: {NO_COMMAND}")
+        yield row_name(first), tuple(texts)
+
+
+def _short(commands: list[str]) -> Iterator[str]:
+    """Commands that differ in their seed alone as one."""
+    seeds: dict[str, list[str]] = {}
+    for command in commands:
+        found = re.fullmatch(r"(.*) --seed (\d+)", command)
+        start, seed = found.groups() if found else (command, "")
+        if seed not in seeds.setdefault(start, []):
+            seeds[start].append(seed)
+    for start, values in seeds.items():
+        if values == [""]:
+            yield start
+        else:
+            more = f" (and {', '.join(values[1:])})" if values[1:] else ""
+            yield f"{start} --seed {values[0]}{more}"
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    for _, cells in frame.groupby("row", sort=False):
+        yield cells
+
+
+def _legend(table: Table) -> Iterator[str]:
+    marks = {m: text for m, text in SOURCES.items() if m and (table.frame["source"] == m).any()}
+    if marks:
+        named = "; ".join(f"{mark} {text}" for mark, text in marks.items())
+        yield f"Published: {named}; the others were {SOURCES['']}."
+    less = "the first row of the block" if table.layout.name == "fidelity" else "published"
+    yield (
+        "Measured: mean over seeds; sd: sample standard deviation (n - 1); difference: measured - "
+        f"{less}; an empty cell was not measured or is undefined."
+    )
+    if (table.frame["verdict"] != "").any():
+        yield table.layout.rule
+    if table.frame["fill"].str.contains("RUN_ID").any():
+        yield "RUN_ID is the id that the training before it prints at its end."
