@@ -25,13 +25,6 @@ from scd_core.models import BUNDLED, model_fingerprint, model_folder
 from scd_core.recipe import Recipe, preset
 from scd_core.tracking import RunInfo, Tracking
 
-_PRESETS = {
-    "simcse-bert": "simcse-bert-paper",
-    "simcse-roberta": "simcse-roberta-paper",
-    "ct-bert": "ct-bert-paper",
-    "is-bert": "is-bert-paper",
-}
-"""By row, where it names none; on another encoder with its name in the place of BERT's."""
 _SHORT = "scd-bundled"
 _POOLING: Pooling = "first_last"
 """Of the vectors beneath BERT-flow and BERT-whitening in the published rows."""
@@ -96,10 +89,9 @@ def recipe_of(row: PublishedRow, context: Context) -> Recipe | None:
 
     On the bundled encoder, batch, steps and dev evaluations are those of the preset scd-bundled.
     """
-    name = row.preset or _PRESETS.get(row.id)
-    if name is None:
+    if not row.preset:
         return None
-    recipe = preset(name)
+    recipe = preset(row.preset)
     recipe = dataclasses.replace(
         recipe, model=dataclasses.replace(recipe.model, name=context.backbone)
     )
