@@ -25,7 +25,7 @@ def test_an_empty_store_claims_nothing() -> None:
     assert "scd-bert" not in measured.split("## Measured")[1]
     train = "`python -m scd_core.train --preset scd-bert-paper --seed 0 (and 1, 2)`"
     assert f"  - SCD-BERT_base: {train}" in missing
-    assert "  - SimCSE-BERT_base: no command yet" in missing
+    assert "  - GloVe embeddings (avg.): no command yet" in missing
     fidelity = "  - scd-bundled: lambda 0.012: `python -m scd_core.train --preset scd-bundled "
     assert fidelity in missing
 

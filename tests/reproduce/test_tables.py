@@ -65,7 +65,9 @@ def test_every_row_names_the_command_that_fills_it() -> None:
         == f"{evaluate} roberta-base --pooling first_last --track"
     )
     evidence = dict(sheet(table).evidence)
-    assert evidence["SimCSE-BERT_base"] == ("to fill: no command yet",)
+    fitted = "python -m reproduce.runs --table 1 --backbone bert-base-uncased --methods flow"
+    assert cell(table, "bert-flow")["fill"] == fitted
+    assert evidence["GloVe embeddings (avg.)"] == ("to fill: no command yet",)
     assert evidence["SCD-BERT_base"] == (f"to fill: {train[0]} (and 1, 2)",)
 
 
