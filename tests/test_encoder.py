@@ -38,6 +38,20 @@ def test_rows_do_not_depend_on_batch_or_order(tiny_model: Path, pooling: Pooling
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "first_last"])
+def test_vectors_do_not_depend_on_the_number_of_threads(tiny_model: Path, pooling: Pooling) -> None:
+    encoder, threads = SentenceEncoder(tiny_model, pooling), torch.get_num_threads()
+    found = []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            found.append(encoder.encode(mixed_sentences(), 60))
+            assert torch.get_num_threads() == number
+    finally:
+        torch.set_num_threads(threads)
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "first_last"])
 def test_pooling_by_hand(tiny_model: Path, pooling: Pooling) -> None:
     encoder = SentenceEncoder(tiny_model, pooling)
     sentences = ["the cat sat", "a dog ran on the red road"]
