@@ -23,7 +23,7 @@ from scd_core.evaluation.suite import Suite
 from scd_core.inputs import Inputs, prepare
 from scd_core.models import BUNDLED, model_fingerprint, model_folder
 from scd_core.recipe import Recipe, preset
-from scd_core.tracking import RunInfo, Tracking
+from scd_core.tracking import RunInfo, Tracking, latest_finished
 
 _SHORT = "scd-bundled"
 _POOLING: Pooling = "first_last"
@@ -114,7 +114,7 @@ def _training(recipe: Recipe, seed: int, context: Context) -> Job:
     identity = inputs.identity.key
 
     def trained() -> RunInfo | None:
-        return _latest(context.store.find("train", **{"scd.identity": identity}))
+        return latest_finished(context.store.find("train", **{"scd.identity": identity}))
 
     def done() -> str | None:
         tag, value = context.protocol
@@ -122,7 +122,7 @@ def _training(recipe: Recipe, seed: int, context: Context) -> Job:
         if run is None:
             return None
         tests = context.store.find("evaluation", **{"scd.trained_by": run.run_id, tag: value})
-        carrier = run if run.tags.get(tag) == value else _latest(tests)
+        carrier = run if run.tags.get(tag) == value else latest_finished(tests)
         return carrier.run_id if carrier else None
 
     def execute() -> int:
@@ -156,7 +156,7 @@ def _embedding(row: PublishedRow, context: Context) -> Job:
     flags = [context.backbone, "--pooling", row.pooling, "--tasks", context.group, "--track"]
 
     def done() -> str | None:
-        run = _latest(context.store.find("evaluation", **told))
+        run = latest_finished(context.store.find("evaluation", **told))
         return run.run_id if run else None
 
     title = f"{context.group}: {context.backbone} {row.pooling}"
@@ -188,8 +188,3 @@ def _fitted(row: PublishedRow, context: Context) -> Iterator[Job]:
         seed = f" seed {method.flow.seed}" if isinstance(method, Flow) else ""
         title = f"{context.group}: {method.name} {model}".rstrip() + seed
         yield Job(title, partial(fitting.finished, suite, store), execute)
-
-
-def _latest(runs: list[RunInfo]) -> RunInfo | None:
-    done = [run for run in runs if run.status == "FINISHED"]
-    return max(done, key=lambda run: (run.start_time, run.run_id), default=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,18 +16,16 @@ from scd_core import cli
 from scd_core.cli import console
 from scd_core.device import default_device
 from scd_core.encoder import Pooling, SentenceEncoder
-from scd_core.evaluation.items import FILE as ITEMS_FILE
-from scd_core.evaluation.items import save_items
 from scd_core.evaluation.protocols import DEFAULT, PROTOCOLS, SEED, ProtocolName
 from scd_core.evaluation.sts import AGGREGATION, METRIC
 from scd_core.evaluation.suite import Measured, Result, Suite, load_suite, measure
 from scd_core.evaluation.uncertainty import Difference, Interval, difference, interval
 from scd_core.evaluation.vectors import Encode, kept
+from scd_core.evaluation_run import write_evaluation
 from scd_core.export import saved_pooling
-from scd_core.inputs import DataInput, model_label
+from scd_core.inputs import model_label
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.places import cache
-from scd_core.provenance import collect
 from scd_core.run_folder import model_path
 from scd_core.score_table import difference_table, geometry_table, score_table
 from scd_core.tracking import RunInfo, Tracking
@@ -268,26 +265,18 @@ def _track(
     params["evaluation.max_length"] = subject.length
     if classifier := report.get("classifier"):
         params |= {f"evaluation.{name}": value for name, value in classifier.items()}
-    for name, value in report["protocols"].items():
-        tags["scd.protocol" if name == "sts" else f"scd.protocol.{name}"] = value
     parts = (tags["scd.model_fingerprint"][:12], subject.pooling, str(subject.length))
     tags["scd.identity"] = "-".join((*parts, *report["protocols"].values()))
-    undefined = [one.score.key for one in measured.results if one.score.value is None]
-    tags["scd.undefined"] = " ".join(undefined)
-    if suite.damage:
-        tags["scd.damaged"] = "; ".join(suite.damage)
-    run_id = store.start("evaluation", subject.name, tags | collect().tags(), params)
-    data = [DataInput(p.name, p.split, p.name, p.fingerprint) for p in suite.pairs]
-    data += [DataInput(d.name, "test", d.name, d.fingerprint) for d in suite.transfer]
-    store.inputs(run_id, data)
-    store.log(run_id, measured.metrics())
-    store.text(run_id, json.dumps(report, indent=2), "scores.json")
-    items = {one.score.key: one.items for one in measured.results if one.items is not None}
-    with tempfile.TemporaryDirectory() as folder:
-        save_items(items, Path(folder) / ITEMS_FILE)
-        store.artifact(run_id, Path(folder) / ITEMS_FILE)
-    store.finish(run_id)
-    return run_id
+    return write_evaluation(
+        store,
+        subject.name,
+        suite,
+        measured,
+        report["protocols"],
+        tags,
+        params,
+        texts={"scores.json": json.dumps(report, indent=2)},
+    )
 
 
 if __name__ == "__main__":

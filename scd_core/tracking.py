@@ -60,6 +60,12 @@ class RunInfo:
     """Milliseconds since 1970; None while it runs."""
 
 
+def latest_finished(runs: Iterable[RunInfo]) -> RunInfo | None:
+    """The finished run that was started last, of equals the one with the largest id, if any."""
+    done = [run for run in runs if run.status == "FINISHED"]
+    return max(done, key=lambda run: (run.start_time, run.run_id), default=None)
+
+
 class TrackingError(ValueError):
     """MLflow's store cannot be reached, read or written; the message names it without password."""
 

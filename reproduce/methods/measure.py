@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from reproduce.methods.base import Method, record
 from scd_core.corpus import Corpus
-from scd_core.evaluation.items import FILE, save_items
 from scd_core.evaluation.protocols import DEFAULT, PROTOCOLS, SEED
-from scd_core.evaluation.suite import Measured, Suite, measure
+from scd_core.evaluation.suite import Suite, measure
+from scd_core.evaluation_run import write_evaluation
 from scd_core.inputs import DataInput
-from scd_core.provenance import collect
-from scd_core.tracking import Tracking
+from scd_core.tracking import Tracking, latest_finished
 
 _CONTENT = ("fingerprint", "vectors_fingerprint")
 
@@ -42,9 +39,8 @@ class Fitting:
 
     def finished(self, suite: Suite, store: Tracking) -> str | None:
         """The id of the finished run with this identity that was started last, if there is one."""
-        runs = store.find("evaluation", scd__identity=self.identity(suite))
-        done = [run for run in runs if run.status == "FINISHED"]
-        return max(done, key=lambda run: run.start_time).run_id if done else None
+        found = latest_finished(store.find("evaluation", scd__identity=self.identity(suite)))
+        return found.run_id if found else None
 
 
 def measure_and_track(fitting: Fitting, suite: Suite, store: Tracking) -> str:
@@ -67,23 +63,21 @@ def measure_and_track(fitting: Fitting, suite: Suite, store: Tracking) -> str:
     if suite.transfer:
         classifier = PROTOCOLS[DEFAULT].settings(SEED)
         params |= {f"evaluation.{key}": value for key, value in classifier.items()}
-    run_id = store.start("evaluation", name, _tags(fitting, suite, measured), params)
-    data = [DataInput(p.name, p.split, p.name, p.fingerprint) for p in suite.pairs]
-    data += [DataInput(d.name, "test", d.name, d.fingerprint) for d in suite.transfer]
-    if fitting.corpus:
-        corpus = fitting.corpus
-        data.append(DataInput(corpus.name, "training", corpus.name, corpus.fingerprint))
-    store.inputs(run_id, data)
-    store.log(run_id, measured.metrics())
-    items = {one.score.key: one.items for one in measured.results if one.items is not None}
-    with tempfile.TemporaryDirectory() as folder:
-        save_items(items, Path(folder) / FILE)
-        store.artifact(run_id, Path(folder) / FILE)
-    store.finish(run_id)
-    return run_id
+    corpus = fitting.corpus
+    data = DataInput(corpus.name, "training", corpus.name, corpus.fingerprint) if corpus else None
+    return write_evaluation(
+        store,
+        name,
+        suite,
+        measured,
+        suite.protocols(DEFAULT, SEED, None),
+        _tags(fitting, suite),
+        params,
+        (data,) if data else (),
+    )
 
 
-def _tags(fitting: Fitting, suite: Suite, measured: Measured) -> dict[str, str]:
+def _tags(fitting: Fitting, suite: Suite) -> dict[str, str]:
     told = fitting.record
     seed = told.pop("seed", None)
     content = {k: told.pop(k) for k in list(told) if k.rpartition(".")[2].endswith(_CONTENT)}
@@ -94,13 +88,9 @@ def _tags(fitting: Fitting, suite: Suite, measured: Measured) -> dict[str, str]:
         "recipe_hash": _digest(told)[:12],
         "data_fingerprint": _digest(content),
         "identity": fitting.identity(suite),
-        "undefined": " ".join(o.score.key for o in measured.results if o.score.value is None),
     }
     tags |= {"seed": str(seed)} if seed is not None else {}
-    tags |= {"damaged": "; ".join(suite.damage)} if suite.damage else {}
-    for name, value in suite.protocols(DEFAULT, SEED, None).items():
-        tags["protocol" if name == "sts" else f"protocol.{name}"] = value
-    return collect().tags() | {f"scd.{name}": value for name, value in tags.items()}
+    return {f"scd.{name}": value for name, value in tags.items()}
 
 
 def _digest(content: Any) -> str:
