@@ -79,17 +79,29 @@ def score_all(pairs_list: Sequence[Pairs], encode: Encode) -> list[Score]:
     """
     texts = (text for pairs in pairs_list for text in [*pairs.first, *pairs.second])
     look_up = encode_once(texts, encode)
-    return [_score(pairs, look_up) for pairs in pairs_list]
+    return [score_and_cosines(pairs, look_up)[0] for pairs in pairs_list]
 
 
-def cosines(pairs: Pairs, encode: Encode) -> np.ndarray:
-    """Cosine of each pair, (pairs,) float64; 0 with a zero vector, NaN with one not finite."""
-    first, second = (encode(part).astype(np.float64) for part in (pairs.first, pairs.second))
-    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    found = np.zeros(len(norms))
-    with np.errstate(invalid="ignore"):
-        np.divide((first * second).sum(axis=1), norms, out=found, where=norms != 0)
-    return found
+def score_and_cosines(pairs: Pairs, encode: Encode) -> tuple[Score, np.ndarray]:
+    """Score one task by the rules of ``score_all``, with the cosines (pairs,) behind it.
+
+    ``encode`` is asked for the same sentences several times: it should look them up.
+    """
+    used = list(dict.fromkeys([*pairs.first, *pairs.second]))
+    not_zero: list[bool] = np.any(encode(used), axis=1).tolist()
+    there = dict(zip(used, not_zero, strict=True))
+    whole = [there[a] and there[b] for a, b in zip(pairs.first, pairs.second, strict=True)]
+    found = _cosines(pairs, encode)
+    value = _value(found, pairs.gold, np.array(whole, dtype=bool))
+    score = Score(
+        pairs.name,
+        pairs.split,
+        value,
+        len(pairs.gold),
+        len(used) - sum(there.values()),
+        damaged=bool(pairs.damage),
+    )
+    return score, found
 
 
 class Scored(Protocol):
@@ -118,20 +130,14 @@ def protocol_fingerprint(pairs_list: Sequence[Pairs]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
-def _score(pairs: Pairs, encode: Encode) -> Score:
-    used = list(dict.fromkeys([*pairs.first, *pairs.second]))
-    not_zero: list[bool] = np.any(encode(used), axis=1).tolist()
-    there = dict(zip(used, not_zero, strict=True))
-    whole = [there[a] and there[b] for a, b in zip(pairs.first, pairs.second, strict=True)]
-    value = _value(cosines(pairs, encode), pairs.gold, np.array(whole, dtype=bool))
-    return Score(
-        pairs.name,
-        pairs.split,
-        value,
-        len(pairs.gold),
-        len(used) - sum(there.values()),
-        damaged=bool(pairs.damage),
-    )
+def _cosines(pairs: Pairs, encode: Encode) -> np.ndarray:
+    """Cosine of each pair, (pairs,) float64; 0 with a zero vector, NaN with one not finite."""
+    first, second = (encode(part).astype(np.float64) for part in (pairs.first, pairs.second))
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    found = np.zeros(len(norms))
+    with np.errstate(invalid="ignore"):
+        np.divide((first * second).sum(axis=1), norms, out=found, where=norms != 0)
+    return found
 
 
 def _value(found: np.ndarray, gold: np.ndarray, whole: np.ndarray) -> float | None:

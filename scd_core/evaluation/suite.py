@@ -167,9 +167,8 @@ def measure(
 
 
 def _rank(pairs: Pairs, encode: Encode) -> Result:
-    score = sts.score_pairs(pairs, encode)
-    defined = score.value is not None
-    return Result(score, Ranked(sts.cosines(pairs, encode), pairs.gold) if defined else None)
+    score, cosines = sts.score_and_cosines(pairs, encode)
+    return Result(score, None if score.value is None else Ranked(cosines, pairs.gold))
 
 
 def _classify(data: TransferData, encode: Encode, protocol: str, seed: int) -> Result:
