@@ -22,7 +22,7 @@ from rich.table import Table
 
 from scd_core.encoder import Pooling, SentenceEncoder
 from scd_core.evaluation.sts import average, score_all
-from scd_core.evaluation.tasks import load_test
+from scd_core.evaluation.suite import load_suite
 from scd_core.evaluation.vectors import Encode, encode_once
 from scd_core.models import model_folder
 from scd_core.training import default_device
@@ -61,7 +61,7 @@ def main(command: Command) -> None:
     """Run both ways and print times, factor and scores."""
     torch.set_num_threads(command.threads)
     encoder = SentenceEncoder(model_folder(command.model), command.pooling).to(default_device())
-    tasks = load_test(command.data_dir)
+    tasks = load_suite(("sts",), command.data_dir).pairs
     texts = [text for pairs in tasks for text in [*pairs.first, *pairs.second]]
     encoder.encode(texts[:500])  # warm
     ways = {

@@ -13,7 +13,6 @@ tokens, which is all that [CLS] pooling takes.
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import resource
 import statistics
@@ -90,6 +89,8 @@ def _measure(
     command: Command, shape: str, device: torch.device, peaks: dict[Precision, float], out: Console
 ) -> None:
     ways = ("plain", *command.precisions)
+    # Before this process holds anything: what it has freed may still be its own.
+    memory = {way: _alone(command, shape, way) for way in ways} if command.memory else {}
     works = _batches(command, shape, device)
     steps = _steps(command, shape, ways, device)
     times: dict[str, list[float]] = {way: [] for way in ways}
@@ -115,10 +116,6 @@ def _measure(
     profiles = {}
     if command.profile:
         profiles = {way: profile_of(lambda way=way: steps[way](works[0]), device) for way in ways}
-    steps.clear()
-    gc.collect()
-    memory = {way: _alone(command, shape, way) for way in ways} if command.memory else {}
-
     title = f"{shape}, batch {command.batch}, {tokens:,.0f} tokens of both views, "
     title += f"{model / 1e12:.3f} TFLOP a step ({done / 1e12:.3f} done), {len(timed)} rounds"
     table = Table(title=title, title_justify="left")

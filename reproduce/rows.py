@@ -27,6 +27,8 @@ _NAMES = {
 }
 """Methods as titles have them, in the order of the paper's tables; an encoder as it is has none."""
 _ORDER = list(_NAMES)
+FITTED = ("glove", "flow", "whitening")
+"""Methods that are fitted, or read, and not trained: their runs name no recipe of a preset."""
 
 
 def unpublished(groups: Sequence[Group]) -> Iterator[tuple[PublishedRow, Group]]:
@@ -46,7 +48,8 @@ def unpublished(groups: Sequence[Group]) -> Iterator[tuple[PublishedRow, Group]]
         setting, shown = group.setting, titles[group.setting]
         if uses[shown] > 1:
             length = f" at {setting.max_length} tokens" if setting.max_length else ""
-            shown = f"{shown}, {setting.content[:8]}{length}"
+            which = setting.recipe_hash if setting.method in FITTED else setting.content
+            shown = f"{shown}, {which[:8]}{length}"
         yield (
             PublishedRow(
                 id="/".join(part for part in _parts(setting) if part),
@@ -69,9 +72,12 @@ def title(group: Group) -> str:
     # of a folder its name is enough to tell the row; the whole path is in the run
     model = Path(setting.model).name if Path(setting.model).is_absolute() else setting.model
     method = " ".join(filter(None, (_NAMES.get(setting.method, setting.method), terms(params))))
-    named = f"{model}, {method}" if method else model
+    named = ", ".join(filter(None, (model, method)))
     if not setting.recipe_hash:
         return f"{named}, {setting.pooling} pooling"
+    if setting.method in FITTED:
+        fitted_on = params.get("data.corpus", "").partition(" (")[0]
+        return f"{named}, {setting.pooling} pooling" + (f", on {fitted_on}" if fitted_on else "")
     recipe = preset_by_hash().get(setting.recipe_hash, f"recipe {setting.recipe_hash}")
     corpus = Path(params.get("data.corpus", "")).name
     return f"{named}, {recipe}" + (f", on {corpus}" if corpus else "")

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Sequence
+import time
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+import torch
 import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from reproduce.jobs import Context, Job, jobs_of
-from reproduce.layouts import LAYOUTS, Name
-from reproduce.published import published_table
+from reproduce.jobs import Job, Training
+from reproduce.needs import Name, Needs
+from reproduce.pool import run_all
 from scd_core import cli, forecast
 from scd_core.cli import console
-from scd_core.evaluation.suite import load_suite
-from scd_core.models import model_folder
+from scd_core.inputs import prepare
+from scd_core.recipe import Recipe
 from scd_core.tracking import Tracking
+from search import cluster
+from search.display import duration
+from search.interrupt import Interrupted
+from search.machine import Share, cpu_count, free_bytes, share_out
+
+_SAY_EVERY = 60.0  # seconds between lines where there is no terminal
+Found = Mapping[str, Mapping[str, str | None]]
+"""Run ids by a job's key and a group of test tasks; None where no run has these scores."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """Measure what Tables 1 to 3 need and MLflow has not; the same command goes on. Examples:
+    """Measure what the tables need and MLflow has not, side by side on Ray; the same command goes
+    on. Examples:
 
     python -m reproduce.runs --table 1 --backbone bert-base-uncased --dry-run
-    python -m reproduce.runs --table 1 3 --backbone bundled --data-dir data --corpus wiki.txt
+    python -m reproduce.runs --table 1 2 3 fidelity --backbone bundled --data-dir data
     """
 
-    table: tuple[Literal[1, 2, 3], ...] = (1, 2, 3)
-    """Tables of the paper."""
+    table: tuple[Name, ...] = ("1", "2", "3")
+    """Tables of the paper; "fidelity" (SCD with each difference to the released code), "figure2"
+    (Table 1 and further encoders)."""
     backbone: str = "bert-base-uncased"
     """Encoder of the rows: a Hub name, a folder, or "bundled", whose trainings are as short as the
     preset scd-bundled. Rows are those that the paper has of BERT, and those of RoBERTa where the
@@ -45,92 +54,152 @@ class Command:
     """Training sentences in place of the presets' own."""
     glove: Path | None = None
     """File of GloVe vectors; without it that row is left out."""
+    nli: str | None = None
+    """"nli" or a CSV file of triplets, for figure2; without it supervised SimCSE is left out."""
     data_dir: Path | None = None
     """Folder that holds senteval/; default $SCD_DATA_DIR, then the Hub."""
+    concurrent: int | None = None
+    """Runs at the same time. Default: as GPUs, or CPUs and memory, allow."""
+    cpus_per_trial: float | None = None
+    """CPUs, and threads, of a run. Default: an equal share."""
+    gpus_per_trial: float | None = None
+    """GPUs of a run; 0.5 lets two share one. Default: 1 where there is one."""
+    address: str | None = None
+    """Of a running Ray cluster ("auto" or HOST:PORT) that runs them instead of this machine."""
     dry_run: bool = False
     """Print what is there, what is missing and how long the missing trainings take, then stop."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Parse flags, print the plan, run what is missing in its order. Returns the exit code."""
+    """Parse flags, print plan and forecast, run what is missing.
+
+    Returns:
+        The exit code: 0 where all runs are there, 1 where some failed, else the signal's.
+    """
     command = tyro.cli(Command, args=arguments, prog="python -m reproduce.runs")
     if not command.seeds or min(command.seeds) < 0:
         raise ValueError(f"--seeds {command.seeds} is not possible: give whole numbers from 0")
     store = Tracking()
-    jobs, left_out = _plan(command, store)
-    done = [job.done() for job in jobs]
-    _print_plan(jobs, done, left_out)
-    missing = [job for job, run_id in zip(jobs, done, strict=True) if run_id is None]
-    if command.dry_run:
-        _print_forecast(missing)
-        return 0
-    for number, job in enumerate(missing, start=1):
-        console.print(f"[bold]{number} of {len(missing)}:[/] {escape(job.title)}")
-        code = job.run()
-        if code:
-            return code
-    console.print(f"{len(jobs)} runs are there. python -m reproduce.tables shows them.")
+    if command.address and not store.address.startswith("http"):
+        raise ValueError(
+            f"--address {command.address}: the workers write to MLflow, and {store.address} is not "
+            "to be written from other machines; set MLFLOW_TRACKING_URI to a server"
+        )
+    jobs, left_out = _needs(command).jobs(command.table, command.methods)
+    found = {j.key: {g: j.finished(g, store) for g in j.tests.groups} for j in jobs}
+    _print_plan(jobs, found, left_out)
+    missing = [job for job in jobs if None in found[job.key].values()]
+    if missing:
+        share = _share(command, len(missing))
+        _print_forecast(missing, store, share, command.address)
+        if not command.dry_run:
+            return _run(missing, share, command, arguments)
     return 0
 
 
-def _plan(command: Command, store: Tracking) -> tuple[list[Job], list[str]]:
-    """The jobs of all tables, each once, and the titles of rows that no job measures."""
-    section = _family(model_folder(command.backbone))
-    jobs: dict[str, Job] = {}
-    left_out: list[str] = []
-    for number in dict.fromkeys(command.table):
-        name: Name = LAYOUTS[f"table{number}"].name  # type: ignore[index]
-        suite = load_suite(("transfer",) if number == 2 else ("sts",), command.data_dir)
-        context = Context(
-            store,
-            suite,
-            command.backbone,
-            command.seeds,
-            command.corpus,
-            command.glove,
-            command.data_dir,
-        )
-        for row in published_table(name).rows:
-            if row.section != section or (command.methods and row.method not in command.methods):
-                continue
-            found = jobs_of(row, context)
-            left_out += [] if found else [f"{name}: {row.title}"]
-            jobs |= {job.title: job for job in found}
-    return list(jobs.values()), left_out
+def _needs(command: Command) -> Needs:
+    def absolute(path: Path | None) -> Path | None:
+        return path.expanduser().resolve() if path else None
+
+    backbone = command.backbone
+    return Needs(
+        backbone,
+        command.seeds,
+        command.corpus,
+        absolute(command.glove),
+        command.nli,
+        absolute(command.data_dir),
+    )
 
 
-def _family(folder: Path) -> str:
-    """The part of the tables that an encoder belongs to, by its configuration."""
-    kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
-    return "roberta" if kind == "roberta" else "bert"
+def _share(command: Command, jobs: int) -> Share:
+    there = cluster.resources(command.address)
+    cpus, gpus = there or (cpu_count(), torch.cuda.device_count())
+    flags = command.concurrent, command.cpus_per_trial, command.gpus_per_trial
+    return share_out(jobs, cpus, gpus, None if there else free_bytes(), *flags)
 
 
-def _print_plan(jobs: Sequence[Job], done: Sequence[str | None], left_out: Sequence[str]) -> None:
+def _run(missing: Sequence[Job], share: Share, command: Command, arguments: Sequence[str]) -> int:
+    failed: list[str] = []
+    done, said, began = 0, time.monotonic(), time.monotonic()
+    with cli.progress_bar() as bar:
+        task = bar.add_task("runs", total=len(missing))
+
+        def line(text: str) -> None:
+            nonlocal said
+            said = time.monotonic()
+            head = f"[{done} of {len(missing)}, {duration(said - began)}]"
+            bar.console.print(f"{head} {text}", highlight=False, markup=False, soft_wrap=True)
+
+        def ended(job: Job, why: str) -> None:
+            nonlocal done
+            done += 1
+            bar.advance(task)
+            line(f"{job.title}: " + (f"failed: {why}" if why else "finished"))
+            failed.extend([job.title] if why else [])
+
+        def tick(running: int) -> None:
+            if not bar.console.is_terminal and time.monotonic() - said > _SAY_EVERY:
+                line(f"{running} running")
+
+        try:
+            run_all(missing, share, command.address, ended, tick)
+        except Interrupted as stop:
+            line(f"stopped by {stop}; everything so far is kept, the same command goes on")
+            return stop.exit_code
+    if failed:
+        console.print(f"{len(failed)} of {len(missing)} failed; the same command tries them again.")
+        return 1
+    console.print("All runs are there. python -m reproduce.tables shows them.")
+    return 0
+
+
+def _print_plan(jobs: Sequence[Job], found: Found, left_out: Sequence[str]) -> None:
     table = Table.grid(padding=(0, 2))
-    for job, run_id in zip(jobs, done, strict=True):
-        table.add_row(escape(job.title), f"run {run_id}" if run_id else "[yellow]missing[/]")
+    for job in jobs:
+        cells = (
+            f"{group} run {run_id}" if run_id else f"[yellow]{group} missing[/]"
+            for group, run_id in found[job.key].items()
+        )
+        table.add_row(escape(job.title), *cells)
     console.print(table)
     for title in left_out:
         console.print(f"not measured here: {title}", markup=False)
-    lacking = sum(run_id is None for run_id in done)
-    console.print(f"{len(jobs)} runs: {len(jobs) - lacking} are there, {lacking} to run")
+    lacking = sum(None in of_job.values() for of_job in found.values())
+    console.print(f"{len(jobs)} encoders: {len(jobs) - lacking} are measured, {lacking} to do")
 
 
-def _print_forecast(missing: Sequence[Job]) -> None:
-    """Time a few real steps of each method that is to be trained."""
-    trainings = [job.inputs for job in missing if job.inputs is not None]
-    hours = 0.0
-    for recipe in {dataclasses.replace(i.recipe, seed=0): i.recipe for i in trainings}:
-        same = [i for i in trainings if dataclasses.replace(i.recipe, seed=0) == recipe]
-        cost = forecast.measure(same[0])
-        each = cost.seconds(same[0].total_steps, recipe.selection.every) / 3600
-        hours += each * len(same)
+def _print_forecast(
+    missing: Sequence[Job], store: Tracking, share: Share, address: str | None
+) -> None:
+    """Time a few real steps of each kind of training that is to be run."""
+    kinds: dict[Hashable, list[Recipe]] = {}
+    for job in missing:
+        if isinstance(job, Training) and not job.trained(store):
+            kinds.setdefault(_kind(job.recipe), []).append(job.recipe)
+    hours, threads = 0.0, max(1, int(share.cpus))
+    for recipes in kinds.values():
+        inputs = prepare(recipes[0])
+        with console.status(f"timing a few steps of {inputs.recipe.method}"):
+            cost = cluster.call(address, share, forecast.measure, inputs, threads)
+        each = cost.seconds(inputs.total_steps, inputs.recipe.selection.every) / 3600
+        hours += each * len(recipes)
         console.print(
-            f"{recipe.method}: {cost.step:.2f} s a step, {same[0].total_steps:,} steps, "
-            f"about {each:.2f} h a seed",
+            f"{inputs.recipe.method}, {inputs.recipe.optim.precision}: {cost.step:.2f} s a step, "
+            f"{inputs.total_steps:,} steps, about {each:.2f} h each, {len(recipes)} of them",
             highlight=False,
         )
-    console.print(f"forecast: about {hours:.2f} h of training, without the evaluations")
+    if kinds:
+        console.print(
+            f"forecast: about {hours / share.concurrent:.2f} h of training, {share.concurrent} at "
+            "a time, without the evaluations"
+        )
+
+
+def _kind(recipe: Recipe) -> Hashable:
+    """What the cost of a step depends on."""
+    parts = recipe.model, recipe.optim, recipe.projector, recipe.data, recipe.selection.every
+    return recipe.method, recipe.objective.normaliser, *parts
 
 
 if __name__ == "__main__":

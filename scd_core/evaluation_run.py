@@ -1,4 +1,4 @@
-"""An evaluation as a run in MLflow: what every measured encoder or method leaves for the tables."""
+"""Test scores in MLflow: what every measured encoder or method leaves for the tables."""
 
 from __future__ import annotations
 
@@ -42,21 +42,30 @@ def write_evaluation(
         texts: further artifacts by file name.
     """
     undefined = [one.score.key for one in measured.results if one.score.value is None]
-    told = {"scd.undefined": " ".join(undefined)}
+    told = {"scd.undefined": " ".join(undefined)} | protocol_tags(protocols)
     if suite.damage:
         told["scd.damaged"] = "; ".join(suite.damage)
-    for task, value in protocols.items():
-        told["scd.protocol" if task == "sts" else f"scd.protocol.{task}"] = value
     run_id = store.start("evaluation", name, collect().tags() | told | dict(tags), params)
     tasks = [DataInput(p.name, p.split, p.name, p.fingerprint) for p in suite.pairs]
     tasks += [DataInput(d.name, "test", d.name, d.fingerprint) for d in suite.transfer]
     store.inputs(run_id, [*tasks, *data])
-    store.log(run_id, measured.metrics())
+    log_measured(store, run_id, measured)
     for file, text in (texts or {}).items():
         store.text(run_id, text, file)
+    store.finish(run_id)
+    return run_id
+
+
+def log_measured(store: Tracking, run_id: str, measured: Measured, step: int = 0) -> None:
+    """Write all that was measured, at a training step, and the items that scores are made of."""
+    store.log(run_id, measured.metrics(), step)
     items = {one.score.key: one.items for one in measured.results if one.items is not None}
     with tempfile.TemporaryDirectory() as folder:
         save_items(items, Path(folder) / FILE)
         store.artifact(run_id, Path(folder) / FILE)
-    store.finish(run_id)
-    return run_id
+
+
+def protocol_tags(protocols: Mapping[str, str]) -> dict[str, str]:
+    """Tags of a run with scores by these protocols, from fingerprints by "sts" and "transfer"."""
+    plain = "scd.protocol"
+    return {plain if t == "sts" else f"{plain}.{t}": value for t, value in protocols.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +12,12 @@ from scd_core.corpus import Corpus, load_corpus
 from scd_core.device import default_device, resolve_precision
 from scd_core.evaluation.tasks import Pairs, load_dev
 from scd_core.items import NEIGHBOURS, TRIPLETS, Items, items_of
-from scd_core.models import model_fingerprint, model_folder
+from scd_core.models import BUNDLED, PINNED, model_fingerprint, model_folder
 from scd_core.recipe import Recipe, preset_of
 from scd_core.triplets import load_triplets
+
+_KEYWORDS = {"documentation", "sample", "sts", "wiki1m", "nli"}
+"""Of ``data.corpus`` and ``data.dev``: no files."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,22 @@ class Inputs:
 def model_label(name: str, revision: str | None) -> str:
     """How runs name an encoder; one at a revision of its own is not the pinned one."""
     return f"{name}@{revision}" if revision else name
+
+
+def absolute(recipe: Recipe) -> Recipe:
+    """The recipe with its own files by their absolute place, for workers and for later."""
+    data = recipe.data
+    places = {
+        field: str(Path(value).expanduser().resolve())
+        for field, value in (("corpus", data.corpus), ("dev", data.dev))
+        if value not in _KEYWORDS and Path(value).expanduser().is_file()
+    }
+    folder = data.data_dir.expanduser().resolve() if data.data_dir else None
+    data = dataclasses.replace(data, data_dir=folder, **places)
+    model = recipe.model
+    if model.name not in {BUNDLED, *PINNED} and Path(model.name).expanduser().is_dir():
+        model = dataclasses.replace(model, name=str(Path(model.name).expanduser().resolve()))
+    return dataclasses.replace(recipe, model=model, data=data)
 
 
 def prepare(recipe: Recipe) -> Inputs:

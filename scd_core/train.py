@@ -14,22 +14,17 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
-from scd_core import cli, places
+from scd_core import cli, forecast, places
 from scd_core.cli import console
 from scd_core.device import default_device
 from scd_core.divergence import DivergedError
 from scd_core.encoder import SentenceEncoder
-from scd_core.evaluation.sts import Score, average, protocol_fingerprint, score_all
-from scd_core.evaluation.tasks import (
-    STS_DEV,
-    STS_TEST,
-    Pairs,
-    load_sample_test,
-    load_test,
-    require_tasks,
-)
+from scd_core.evaluation.protocols import DEFAULT, SEED
+from scd_core.evaluation.sts import Score, average
+from scd_core.evaluation.suite import Suite, load_suite, measure
+from scd_core.evaluation.tasks import STS_DEV, STS_TEST, require_tasks
+from scd_core.evaluation_run import log_measured, protocol_tags
 from scd_core.export import write_card
-from scd_core.forecast import measure
 from scd_core.inputs import DataInput, Inputs, prepare
 from scd_core.provenance import collect
 from scd_core.recipe import METHODS, Recipe, from_toml, preset
@@ -81,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
         raise ValueError("--preset and --recipe each give a whole recipe; leave one of them out")
     base = Command(settings=from_toml(file) if file else preset(name or Command.preset))
     command = tyro.cli(Command, args=arguments, default=base, prog="python -m scd_core.train")
-    tests = _tests(command.settings) if command.test else []
+    tests = _tests(command.settings) if command.test else None
     inputs = prepare(command.settings)
     folder = (command.output or places.runs() / inputs.identity.key).resolve()
     _print_plan(inputs, folder, tests)
@@ -96,16 +91,15 @@ def run(arguments: Sequence[str]) -> int:
             for run in store.find("train", **{"scd.folder": str(folder)})
             if run.status == "FINISHED" and read_result(folder) is not None
         ]
-        protocol = protocol_fingerprint(tests)
         for run in before:
-            if not tests or run.tags.get("scd.protocol") == protocol:
+            if tests is None or _protocol_of(tests).items() <= run.tags.items():
                 _print_finished(inputs, folder, run)
                 return 0
         return _train(inputs, folder, tests, store, before[0].run_id if before else None)
 
 
 def _train(
-    inputs: Inputs, folder: Path, tests: Sequence[Pairs], store: Tracking, run_id: str | None
+    inputs: Inputs, folder: Path, tests: Suite | None, store: Tracking, run_id: str | None
 ) -> int:
     """Train and test; ``run_id`` is of a run that lacks its test scores only."""
     provenance = collect()
@@ -115,11 +109,12 @@ def _train(
         tags = inputs.tags() | provenance.tags() | {"scd.folder": str(folder)}
         name = f"{tags.get('scd.preset', inputs.recipe.model.name)} seed {inputs.recipe.seed}"
         run_id = store.start("train", name, tags, inputs.recipe.symbols())
+    pairs = tests.pairs if tests else ()
     store.inputs(
         run_id,
         [
             *inputs.data_inputs(),
-            *(DataInput(p.name, "test", inputs.recipe.data.dev, p.fingerprint) for p in tests),
+            *(DataInput(p.name, "test", inputs.recipe.data.dev, p.fingerprint) for p in pairs),
         ],
     )
     store.text(run_id, inputs.recipe.to_toml(), "recipe.toml")
@@ -134,21 +129,20 @@ def _train(
         if result is None or result.best is None:
             reason = "no dev evaluation gave a defined score"
             raise ValueError(f"{reason}: the vectors have collapsed, so there is no best model")
-        scores = _test_best(inputs, folder, tests)
-        store.log(run_id, {s.key: s.value for s in scores}, result.best.step)
-        if scores:
-            store.log(run_id, {"test.average": average(scores)}, result.best.step)
+        last = {"scd.best_step": str(result.best.step), "scd.reason": ""}
+        scores: list[Score] = []
+        if tests:
+            measured = measure(tests, _selected(inputs, folder).encode)
+            log_measured(store, run_id, measured, result.best.step)
+            last |= _protocol_of(tests)
+            scores = [one.score for one in measured.results if isinstance(one.score, Score)]
         best = {f"best.{name}": value for name, value in result.best.metrics().items()}
         store.log(run_id, best, result.best.step)
         undefined = [s.key for s in (*result.best.scores, *scores) if s.value is None]
         write_card(
             model_path(folder), inputs, result.best.scores, result.best.step, scores, provenance
         )
-        last = {"scd.best_step": str(result.best.step), "scd.undefined": " ".join(undefined)}
-        last["scd.reason"] = ""
-        if tests:
-            last["scd.protocol"] = protocol_fingerprint(tests)
-        store.tag(run_id, last)
+        store.tag(run_id, last | {"scd.undefined": " ".join(undefined)})
         status = "FINISHED"
         _print_result(inputs, folder, result, scores)
         console.print(f"MLflow: run {run_id} in {store.address}", soft_wrap=True, markup=False)
@@ -202,23 +196,25 @@ def _losses(record: StepRecord) -> dict[str, float | None]:
     return {**terms, "train.learning_rate": record.learning_rate}
 
 
-def _tests(recipe: Recipe) -> list[Pairs]:
+def _tests(recipe: Recipe) -> Suite | None:
     """Test pairs of the same origin as the dev pairs; own dev pairs have none."""
     if recipe.data.dev == "sts":
         require_tasks(recipe.data.data_dir, STS_DEV + STS_TEST)
-        return load_test(recipe.data.data_dir)
-    return load_sample_test() if recipe.data.dev == "sample" else []
+        return load_suite(("sts",), recipe.data.data_dir)
+    return load_suite(("sample",), None) if recipe.data.dev == "sample" else None
 
 
-def _test_best(inputs: Inputs, folder: Path, tests: Sequence[Pairs]) -> tuple[Score, ...]:
-    if not tests:
-        return ()
+def _protocol_of(tests: Suite) -> dict[str, str]:
+    return protocol_tags(tests.protocols(DEFAULT, SEED, None))
+
+
+def _selected(inputs: Inputs, folder: Path) -> SentenceEncoder:
+    """The encoder at its best checkpoint."""
     encoder = SentenceEncoder(model_path(folder), inputs.recipe.model.pooling)
-    encoder = encoder.to(default_device())
-    return tuple(score_all(tests, encoder.encode))
+    return encoder.to(default_device())
 
 
-def _print_plan(inputs: Inputs, folder: Path, tests: Sequence[Pairs]) -> None:
+def _print_plan(inputs: Inputs, folder: Path, tests: Suite | None) -> None:
     recipe = inputs.recipe
     name = inputs.tags().get("scd.preset", "custom recipe")
     table = Table.grid(padding=(0, 2))
@@ -231,7 +227,7 @@ def _print_plan(inputs: Inputs, folder: Path, tests: Sequence[Pairs]) -> None:
         "steps": f"{inputs.total_steps:,} of batch {recipe.optim.batch_size}",
         "dev": f"{', '.join(p.name for p in inputs.dev)} every {recipe.selection.every} steps, "
         f"best by {inputs.selection_key}",
-        "test": ", ".join(p.name for p in tests) or "none",
+        "test": ", ".join(p.name for p in tests.pairs) if tests else "none",
         "folder": str(folder),
     }.items():
         table.add_row(f"[bold]{key}[/]", escape(value))
@@ -249,7 +245,7 @@ def _settings(recipe: Recipe) -> str:
 
 
 def _print_forecast(inputs: Inputs) -> None:
-    cost = measure(inputs)
+    cost = forecast.measure(inputs)
     hours = cost.seconds(inputs.total_steps, inputs.recipe.selection.every) / 3600
     console.print(f"untrained: {_line(cost.untrained)}")
     console.print(

@@ -31,7 +31,13 @@ _RAY_SETTINGS = {
 # Ray's own memory monitor counts the whole machine and kills trials for what others use; without
 # it, the kernel ends the process that asks for memory that is not there, and the trial has failed.
 _NO_MONITOR = "RAY_memory_monitor_refresh_ms"
-_FOR_WORKERS = (*_RAY_SETTINGS, "SCD_DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE")
+_FOR_WORKERS = (
+    *_RAY_SETTINGS,
+    "SCD_DATA_DIR",
+    "MLFLOW_TRACKING_URI",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+)
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # "0" means loopback addresses, on Linux as well
 _OBJECT_STORE_BYTES = (
     100 << 20

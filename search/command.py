@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 
@@ -15,8 +14,8 @@ from scd_core import cli
 from scd_core.cli import console
 from scd_core.data import DataError
 from scd_core.forecast import Cost, measure
-from scd_core.inputs import Inputs, prepare
-from scd_core.models import BUNDLED, PINNED, ModelNotFoundError
+from scd_core.inputs import Inputs, absolute, prepare
+from scd_core.models import ModelNotFoundError
 from scd_core.provenance import collect
 from scd_core.recipe import Recipe, from_toml, preset, preset_names
 from scd_core.tracking import Tracking
@@ -35,7 +34,6 @@ from search.runner import run_search
 from search.space import Space
 from search.stages import Around, winner_of
 
-_KEYWORDS = {"documentation", "sample", "sts", "wiki1m"}  # of --corpus and --dev, not files
 _RECIPES = {"paper": "scd-bert-paper"}  # every other preset has its recipe's name
 _TRIALS, _QUICK_TRIALS = 60, 8  # of a search that does not run its whole grid
 
@@ -116,7 +114,7 @@ def search(options: Options, settings: Recipe, stage: Stage | StageOf) -> int:
     """Plan, search and report. Returns the exit code: 0 with a best point, else 1."""
     began = time.monotonic()
     try:
-        inputs = prepare(_absolute(settings))
+        inputs = prepare(absolute(settings))
     except (DataError, ModelNotFoundError) as missing:
         if not options.dry_run:
             raise
@@ -171,22 +169,6 @@ def _confirmed(
     report.say(console, f"training the winner, {point}, on {options.confirm} fresh seeds")
     found = run_search(again, store, untrained, console, address=options.address)
     return Confirmation(winner.mean, tuple(found))
-
-
-def _absolute(recipe: Recipe) -> Recipe:
-    """The recipe with its own files by their absolute place, for workers and for best.toml."""
-    data = recipe.data
-    places = {
-        field: str(Path(value).expanduser().resolve())
-        for field, value in (("corpus", data.corpus), ("dev", data.dev))
-        if value not in _KEYWORDS and Path(value).expanduser().is_file()
-    }
-    folder = data.data_dir.expanduser().resolve() if data.data_dir else None
-    data = dataclasses.replace(data, data_dir=folder, **places)
-    model = recipe.model
-    if model.name not in {BUNDLED, *PINNED} and Path(model.name).expanduser().is_dir():
-        model = dataclasses.replace(model, name=str(Path(model.name).expanduser().resolve()))
-    return dataclasses.replace(recipe, model=model, data=data)
 
 
 def _plan(options: Options, inputs: Inputs, stage: Stage) -> Plan:

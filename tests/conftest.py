@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +158,13 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[None]:
+    """Two CPUs and a logical GPU of Ray, started once."""
+    import search.cluster as cluster
+
+    cluster.start(cpus=2, gpus=1)
+    yield
+    cluster.ray.shutdown()

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from scd_core import evaluate, train
 from scd_core.data import DataError
 from scd_core.divergence import DivergedError
-from scd_core.evaluation.items import load_items
+from scd_core.evaluation.items import FILE, load_items
 from scd_core.recipe import Recipe
 from scd_core.run_folder import sole_user
 from scd_core.tracking import Status, Tracking, TrackingError
@@ -226,7 +226,10 @@ def test_a_run_that_lacks_its_test_scores_gets_them(
     assert train.run(own) == 0
     (info,) = store.find("train")
     assert info.status == "FINISHED"
-    assert {"test.sample.spearman_all", "test.average"} <= info.metrics.keys()
+    assert {"test.sample.spearman_all", "test.geometry.alignment"} <= info.metrics.keys()
+    items = store.file(info.run_id, FILE)
+    assert items is not None
+    assert list(load_items(items)) == ["test.sample.spearman_all"]
     assert train.run(own) == 0
     assert len(store.find("train")) == 1
 

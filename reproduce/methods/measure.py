@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +34,17 @@ class Fitting:
         """Method, settings and corpus, by name."""
         return record(self.method, self.corpus)
 
-    def identity(self, suite: Suite) -> str:
+    def identity(self, protocols: Mapping[str, str]) -> str:
         """Of the run: the same method on the same content, by the same protocols."""
-        return _digest([self.record, suite.protocols(DEFAULT, SEED, None)])[:24]
+        return _digest([self.record, protocols])[:24]
 
-    def finished(self, suite: Suite, store: Tracking) -> str | None:
-        """The id of the finished run with this identity that was started last, if there is one."""
-        found = latest_finished(store.find("evaluation", scd__identity=self.identity(suite)))
+    def finished(self, protocols: Mapping[str, str], store: Tracking) -> str | None:
+        """The id of the finished run with this identity that was started last, if there is one.
+
+        Args:
+            protocols: fingerprints by group of tasks (``Suite.protocols``).
+        """
+        found = latest_finished(store.find("evaluation", scd__identity=self.identity(protocols)))
         return found.run_id if found else None
 
 
@@ -53,7 +58,8 @@ def measure_and_track(fitting: Fitting, suite: Suite, store: Tracking) -> str:
         ValueError: the method cannot be fitted on its corpus.
         TrackingError: the store cannot be written.
     """
-    done = fitting.finished(suite, store)
+    protocols = suite.protocols(DEFAULT, SEED, None)
+    done = fitting.finished(protocols, store)
     if done is not None:
         return done
     measured = measure(suite, fitting.method.fit(fitting.corpus))
@@ -70,14 +76,14 @@ def measure_and_track(fitting: Fitting, suite: Suite, store: Tracking) -> str:
         name,
         suite,
         measured,
-        suite.protocols(DEFAULT, SEED, None),
-        _tags(fitting, suite),
+        protocols,
+        _tags(fitting, protocols),
         params,
         (data,) if data else (),
     )
 
 
-def _tags(fitting: Fitting, suite: Suite) -> dict[str, str]:
+def _tags(fitting: Fitting, protocols: Mapping[str, str]) -> dict[str, str]:
     told = fitting.record
     seed = told.pop("seed", None)
     content = {k: told.pop(k) for k in list(told) if k.rpartition(".")[2].endswith(_CONTENT)}
@@ -87,7 +93,7 @@ def _tags(fitting: Fitting, suite: Suite) -> dict[str, str]:
         "pooling": fitting.pooling,
         "recipe_hash": _digest(told)[:12],
         "data_fingerprint": _digest(content),
-        "identity": fitting.identity(suite),
+        "identity": fitting.identity(protocols),
     }
     tags |= {"seed": str(seed)} if seed is not None else {}
     return {f"scd.{name}": value for name, value in tags.items()}

@@ -21,7 +21,6 @@ __all__ = [
     "StsTask",
     "load_dev",
     "load_sample_test",
-    "load_test",
     "read_task",
     "require_tasks",
 ]
@@ -187,16 +186,6 @@ def require_tasks(data_dir: Path | None, tasks: Sequence[StsTask]) -> Path:
     root = senteval_dir(data_dir)
     require_files(root, (path for task in tasks for path in task.paths))
     return root
-
-
-def load_test(data_dir: Path | None) -> list[Pairs]:
-    """The seven test sets, in the order of Table 1.
-
-    Raises:
-        DataError: files are missing (all are listed), damaged or not as declared.
-    """
-    root = require_tasks(data_dir, STS_TEST)
-    return [read_task(root, task) for task in STS_TEST]
 
 
 def load_dev(source: str, data_dir: Path | None) -> list[Pairs]:

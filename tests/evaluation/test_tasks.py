@@ -11,13 +11,13 @@ import pytest
 
 from scd_core.data import DataError
 from scd_core.evaluation.pairs import PairFile, Pairs, read_files
+from scd_core.evaluation.suite import Suite, load_suite
 from scd_core.evaluation.tasks import (
     STS_DEV,
     STS_TEST,
     StsTask,
     load_dev,
     load_sample_test,
-    load_test,
     read_task,
 )
 
@@ -117,7 +117,8 @@ def test_real_data_has_every_declared_pair(data_dir: Path, task: StsTask) -> Non
 
 @pytest.mark.shared
 def test_real_data_loads_in_table_order(data_dir: Path) -> None:
-    assert [pairs.name for pairs in load_test(data_dir)] == [task.name for task in STS_TEST]
+    found = load_suite(("sts",), data_dir).pairs
+    assert [pairs.name for pairs in found] == [task.name for task in STS_TEST]
     assert [pairs.name for pairs in load_dev("sts", data_dir)] == ["stsb", "sickr"]
 
 
@@ -160,7 +161,7 @@ def test_a_lost_score_is_refused_by_name_and_counts(copy: Path, task: StsTask) -
 
 @every_task
 def test_every_missing_file_is_listed_at_once(copy: Path, task: StsTask) -> None:
-    load = load_test if task.split == "test" else lambda folder: load_dev("sts", folder)
+    load = _load_test if task.split == "test" else lambda folder: load_dev("sts", folder)
     for path in task.paths:
         (copy / "senteval" / path).unlink()
     with pytest.raises(DataError, match=f"^{len(task.paths)} of") as caught:
@@ -169,9 +170,13 @@ def test_every_missing_file_is_listed_at_once(copy: Path, task: StsTask) -> None
     assert "--data-dir" in str(caught.value)
 
 
+def _load_test(folder: Path) -> Suite:
+    return load_suite(("sts",), folder)
+
+
 def test_an_empty_folder_lists_every_file_of_the_sets_that_are_read(tmp_path: Path) -> None:
     for load, tasks in (
-        (load_test, STS_TEST),
+        (_load_test, STS_TEST),
         (lambda folder: load_dev("sts", folder), STS_DEV),
     ):
         with pytest.raises(DataError) as caught:

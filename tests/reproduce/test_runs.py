@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import shutil
+import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from reproduce import jobs, runs
+from reproduce import jobs, needs, pool, runs
+from reproduce.fidelity import variants
+from reproduce.jobs import Job
 from scd_core.evaluation.suite import Suite, load_suite
 from scd_core.evaluation.tasks import load_sample_test
+from scd_core.evaluation_run import protocol_tags
+from scd_core.forecast import Cost
 from scd_core.inputs import prepare
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.recipe import from_toml
 from scd_core.tracking import Tracking
+from search.interrupt import Interrupted
+from search.machine import Share
 from tests.conftest import WORDS
 
 SAMPLE = Suite(("sample",), tuple(load_sample_test()), ())
 PROTOCOL = SAMPLE.protocols("senteval-default", 1111, None)["sts"]
+COST = Cost(1.0, 1.0, 1.0, 1, 1, ())
 Ran = list[str]
 
 
@@ -47,13 +57,41 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
             }
         else:
             tags = {"scd.trained_by": arguments[0]}
-        store.finish(store.start("evaluation", "stub", tags | {"scd.protocol": PROTOCOL}, {}))
+        group = arguments[arguments.index("--tasks") + 1]
+        suite = SAMPLE if group == "sts" else load_suite((group,), Path(arguments[-1]))
+        protocols = suite.protocols("senteval-default", 1111, None)
+        store.finish(store.start("evaluation", "stub", tags | protocol_tags(protocols), {}))
         return 0
 
     monkeypatch.setattr(jobs.train, "run", train)
     monkeypatch.setattr(jobs.evaluate, "run", evaluate)
-    monkeypatch.setattr(runs, "load_suite", lambda names, data_dir: SAMPLE)
+    real = load_suite
+
+    def suite(names: Sequence[str], data_dir: Path | None) -> Suite:
+        return SAMPLE if names == ("sts",) else real(names, data_dir)
+
+    for module in (needs, jobs):
+        monkeypatch.setattr(module, "load_suite", suite)
+    monkeypatch.setattr(runs, "run_all", in_this_process)
+    monkeypatch.setattr(runs.forecast, "measure", lambda inputs, threads: COST)
     return calls
+
+
+def in_this_process(
+    missing: Sequence[Job],
+    share: Share,
+    address: str | None,
+    ended: Callable[[Job, str], None],
+    tick: Callable[[int], None],
+) -> None:
+    """In place of workers, one job after another."""
+    for job in missing:
+        why = ""
+        try:
+            pool.work(job, 1)
+        except ValueError as error:
+            why = str(error)
+        ended(job, why)
 
 
 @pytest.fixture
@@ -82,11 +120,12 @@ def test_only_what_is_missing_is_run(
     ]
     assert ran == first
     printed = capsys.readouterr().out
-    assert "4 runs: 0 are there, 4 to run" in printed
-    assert "not measured here: table1: GloVe embeddings (avg.)" in printed
+    assert "4 encoders: 0 are measured, 4 to do" in printed
+    assert "not measured here: table 1: GloVe embeddings (avg.)" in printed
+    assert "simcse, fp32: 1.00 s a step" in printed or "simcse, bf16: 1.00 s a step" in printed
     assert runs.run([*chosen, "--seeds", "0"]) == 0
     assert ran == first
-    assert "4 runs: 4 are there, 0 to run" in capsys.readouterr().out
+    assert "4 encoders: 4 are measured, 0 to do" in capsys.readouterr().out
     assert runs.run([*chosen, "--seeds", "0", "1"]) == 0
     assert ran[4:] == ["train simcse 1", "train scd 1"]
 
@@ -98,22 +137,92 @@ def test_a_dry_run_computes_and_writes_nothing(
     assert runs.run([*flags, "--methods", "embedding", "flow", "--dry-run"]) == 0
     assert ran == []
     assert Tracking().find() == []
-    assert "5 runs: 0 are there, 5 to run" in capsys.readouterr().out
+    assert "5 encoders: 0 are measured, 5 to do" in capsys.readouterr().out
 
 
 @pytest.mark.shared
 def test_an_interruption_stops_and_the_rest_is_kept(
-    ran: Ran, flags: list[str], monkeypatch: pytest.MonkeyPatch
+    ran: Ran, flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = [*flags, "--methods", "scd", "simcse", "--seeds", "0"]
-    stub = jobs.train.run
+
+    def stopped(missing: Sequence[Job], *others: object) -> None:
+        pool.work(missing[0], 1)
+        raise Interrupted(signal.SIGTERM)
+
     with monkeypatch.context() as patch:
-        answers = iter([stub, lambda arguments: 130])
-        patch.setattr(jobs.train, "run", lambda arguments: next(answers)(arguments))
-        assert runs.run(chosen) == 130
+        patch.setattr(runs, "run_all", stopped)
+        assert runs.run(chosen) == 143
+    assert "the same command goes on" in capsys.readouterr().err
     assert ran == ["train simcse 0"]
     assert runs.run(chosen) == 0
     assert ran == ["train simcse 0", "train scd 0"]
+
+
+@pytest.mark.shared
+def test_one_that_fails_stops_no_other(
+    ran: Ran, flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub = jobs.train.run
+
+    def diverges(arguments: Sequence[str]) -> int:
+        if from_toml(Path(arguments[1])).method == "simcse":
+            raise ValueError("the loss is no number at step 3")
+        return stub(arguments)
+
+    monkeypatch.setattr(jobs.train, "run", diverges)
+    assert runs.run([*flags, "--methods", "scd", "simcse", "--seeds", "0"]) == 1
+    assert ran == ["train scd 0"]
+    printed = capsys.readouterr()
+    assert "failed: the loss is no number at step 3" in printed.err
+    assert "1 of 2 failed" in printed.out
+
+
+@pytest.mark.shared
+def test_a_training_of_several_tables_is_one_job(
+    ran: Ran, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two workers must not train it at once."""
+    chosen = [*flags[:-1], "1", "2", "3", "fidelity", "--methods", "scd", "--seeds", "0"]
+    assert runs.run(chosen) == 0
+    trained = [call for call in ran if call.startswith("train")]
+    assert len(trained) == 1 + 2 + len(variants("scd-bert-paper"))
+    assert sum(call.startswith("evaluate --tasks transfer") for call in ran) == 1
+    capsys.readouterr()
+    assert runs.run(chosen) == 0
+    assert "0 to do" in capsys.readouterr().out
+    assert [call for call in ran if call.startswith("train")] == trained
+
+
+@pytest.mark.shared
+def test_figure_2_has_encoders_that_table_1_has_not(
+    ran: Ran, flags: list[str], tmp_path: Path, tiny_models: dict[str, Path]
+) -> None:
+    """An encoder that states its pooling, and triplets."""
+    model = shutil.copytree(tiny_models["bert"], tmp_path / "sbert")
+    (model / "1_Pooling").mkdir()
+    stated = json.dumps({"pooling_mode_mean_tokens": True})
+    (model / "1_Pooling" / "config.json").write_text(stated, encoding="utf-8")
+    triplets = tmp_path / "nli.csv"
+    lines = [f"a {a},b {b},c" for a, b in zip(WORDS * 60, WORDS[::-1] * 60, strict=True)]
+    triplets.write_text("\n".join(["sent0,sent1,hard_neg", *lines]) + "\n", encoding="utf-8")
+    chosen = ["--backbone", str(model), *flags[2:-1], "figure2", "--nli", str(triplets)]
+    chosen += ["--seeds", "0", "--methods", "embedding", "flow", "simcse-supervised"]
+    assert runs.run(chosen) == 0
+    assert ran == [
+        "evaluate --pooling cls --tasks sts",
+        "evaluate --pooling first_last --tasks sts",
+        "evaluate --pooling mean --tasks sts",
+        "train simcse-supervised 0",
+    ]
+    flows = Tracking().find("evaluation", scd__method="flow")
+    poolings = {run.tags["scd.pooling"] for run in flows}
+    assert poolings == {"first_last", "mean"}
+
+
+def test_workers_elsewhere_need_a_server(ran: Ran) -> None:
+    with pytest.raises(ValueError, match="MLFLOW_TRACKING_URI"):
+        runs.run(["--backbone", "bundled", "--address", "auto"])
 
 
 @pytest.mark.shared

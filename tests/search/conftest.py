@@ -1,9 +1,8 @@
-"""One Ray for all tests of the search, and an MLflow store whose schema is made only once."""
+"""An MLflow store whose schema is made only once."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,13 +26,3 @@ def store(own_home: Path, empty_store: Path) -> Tracking:
     own_home.mkdir(parents=True)
     shutil.copy(empty_store, own_home / "mlflow.db")
     return Tracking()
-
-
-@pytest.fixture(scope="session")
-def shared_ray() -> Iterator[None]:
-    """Two CPUs and a logical GPU of Ray, started once."""
-    import search.cluster as cluster
-
-    cluster.start(cpus=2, gpus=1)
-    yield
-    cluster.ray.shutdown()

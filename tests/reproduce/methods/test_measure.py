@@ -25,7 +25,7 @@ def test_a_run_is_written_once_and_found_by_the_tables(tiny_models: dict[str, Pa
         Whitening(base, dimensions=3), target(suite.pairs), "bert-base-uncased", "first_last"
     )
     store = Tracking()
-    assert whitened.finished(suite, store) is None
+    assert whitened.finished(suite.protocols("senteval-default", 1111, None), store) is None
     run_id = measure_and_track(whitened, suite, store)
     assert measure_and_track(whitened, suite, store) == run_id
     run = store.get(run_id)

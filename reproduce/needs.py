@@ -1,0 +1,186 @@
+"""Which jobs the tables need, for one encoder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from reproduce import fidelity
+from reproduce.jobs import Fitted, Job, Tasks, Training, Untrained
+from reproduce.methods.base import Method, target
+from reproduce.methods.embedding import encoder
+from reproduce.methods.flow import Flow, FlowSettings
+from reproduce.methods.glove import Glove
+from reproduce.methods.measure import Fitting
+from reproduce.methods.whitening import Whitening
+from reproduce.published import PublishedRow, published_table
+from scd_core.encoder import Pooling
+from scd_core.evaluation.protocols import DEFAULT, SEED
+from scd_core.evaluation.suite import load_suite
+from scd_core.export import saved_pooling
+from scd_core.inputs import absolute, prepare
+from scd_core.models import BUNDLED, model_folder
+from scd_core.recipe import Recipe, preset
+
+Name = Literal["1", "2", "3", "fidelity", "figure2"]
+"""A table as ``--table`` names it."""
+_SHORT, _SUPERVISED = "scd-bundled", "simcse-supervised-bert-paper"
+_POOLING: Pooling = "first_last"
+"""Of the vectors beneath BERT-flow and BERT-whitening in the published rows."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """For which encoder, and with what."""
+
+    backbone: str
+    """A Hub name, a folder, or "bundled"."""
+    seeds: tuple[int, ...]
+    """Of trained rows, and of BERT-flow."""
+    corpus: str | None
+    """In place of the presets' own."""
+    glove: Path | None
+    """A file of word vectors; without it there is no such row."""
+    nli: str | None
+    """Corpus of triplets; without it there is no supervised SimCSE."""
+    data_dir: Path | None
+
+    def jobs(self, tables: Sequence[Name], methods: Sequence[str]) -> tuple[list[Job], list[str]]:
+        """The jobs of all tables, each once, and the titles of rows that no job measures.
+
+        Args:
+            methods: only rows of these, e.g. "scd"; all where there are none.
+
+        Raises:
+            DataError: test files are missing or damaged.
+            ValueError: an encoder or a corpus that cannot be read.
+        """
+        found: dict[str, Job] = {}
+        left_out: list[str] = []
+        for table in dict.fromkeys(tables):
+            tests = self._tests("transfer" if table == "2" else "sts")
+            jobs: list[Job] = []
+            for row in self._rows(table, methods):
+                of_row = list(self._of_row(row, tests))
+                left_out += [] if of_row else [f"table {table}: {row.title}"]
+                jobs += of_row
+            jobs += self._extra(table, tests, methods)
+            for job in jobs:
+                known = found.get(job.key)
+                found[job.key] = known.on(known.tests | job.tests) if known else job
+        return list(found.values()), left_out
+
+    def _tests(self, group: str) -> Tasks:
+        protocols = load_suite((group,), self.data_dir).protocols(DEFAULT, SEED, None)
+        return Tasks((group,), protocols, self.data_dir)
+
+    def _rows(self, table: Name, methods: Sequence[str]) -> Iterator[PublishedRow]:
+        """Of Figure 2, the rows of Table 1."""
+        if table == "fidelity":
+            return
+        for row in published_table("table1" if table == "figure2" else f"table{table}").rows:
+            if row.section == family(self.backbone) and (not methods or row.method in methods):
+                yield row
+
+    def _of_row(self, row: PublishedRow, tests: Tasks) -> Iterator[Job]:
+        if row.method == "embedding":
+            yield self._untrained(cast(Pooling, row.pooling), tests)
+        elif row.method == "glove":
+            if self.glove:
+                glove = Fitting(Glove(self.glove), None, "", "mean")
+                yield Fitted(f"GloVe {self.glove.name}", tests, glove)
+        elif row.method in ("whitening", "flow"):
+            yield from self._fitted(row.method, _POOLING, tests)
+        elif row.preset:
+            yield from self._trainings(self.adapted(preset(row.preset)), tests)
+
+    def _extra(self, table: Name, tests: Tasks, methods: Sequence[str]) -> Iterator[Job]:
+        """Rows that the paper does not have."""
+        if table == "fidelity" and (not methods or "scd" in methods):
+            yield from self._of_fidelity(tests)
+        elif table == "figure2":
+            yield from self._of_figure(tests, methods)
+
+    def _of_fidelity(self, tests: Tasks) -> Iterator[Job]:
+        """The base recipe and its variants, one after another."""
+        name = self._base
+        base = self.adapted(preset(name))
+        yield from self._trainings(base, tests)
+        for variant in fidelity.variants(name):
+            yield from self._trainings(variant.of(base), tests, f", {variant.title}")
+
+    def _of_figure(self, tests: Tasks, methods: Sequence[str]) -> Iterator[Job]:
+        """The average of the last layer; flow and whitening of the vectors that an encoder is meant
+        to give, where it says which (SBERT); supervised SimCSE, where there are triplets."""
+        if not methods or "embedding" in methods:
+            yield self._untrained("mean", tests)
+        if own := saved_pooling(model_folder(self.backbone)):
+            for method in ("whitening", "flow"):
+                if not methods or method in methods:
+                    yield from self._fitted(method, own, tests)
+        supervised = preset(_SUPERVISED)
+        if self.nli and (not methods or supervised.method in methods):
+            recipe = self.adapted(supervised)
+            data = dataclasses.replace(recipe.data, corpus=self.nli)
+            yield from self._trainings(dataclasses.replace(recipe, data=data), tests)
+
+    def adapted(self, recipe: Recipe) -> Recipe:
+        """A preset's recipe on this encoder and corpus.
+
+        On the bundled encoder, batch, steps and dev evaluations are those of the preset
+        scd-bundled.
+        """
+        model = dataclasses.replace(recipe.model, name=self.backbone)
+        data = dataclasses.replace(recipe.data, data_dir=self.data_dir)
+        if self.corpus:
+            data = dataclasses.replace(data, corpus=self.corpus)
+        recipe = dataclasses.replace(recipe, model=model, data=data)
+        if self.backbone != BUNDLED:
+            return recipe
+        short = preset(_SHORT)
+        size, steps = short.optim.batch_size, short.optim.max_steps
+        optim = dataclasses.replace(recipe.optim, batch_size=size, max_steps=steps)
+        return dataclasses.replace(recipe, optim=optim, selection=short.selection)
+
+    @property
+    def _base(self) -> str:
+        if self.backbone == BUNDLED:
+            return _SHORT
+        return "scd-roberta-paper" if family(self.backbone) == "roberta" else "scd-bert-paper"
+
+    def _untrained(self, pooling: Pooling, tests: Tasks) -> Job:
+        return Untrained(f"{self.backbone} {pooling}", tests, self.backbone, pooling)
+
+    def _fitted(self, method: str, pooling: Pooling, tests: Tasks) -> Iterator[Job]:
+        """BERT-whitening and BERT-flow on the sentences of the test sets ("target")."""
+        if tests.groups != ("sts",):
+            return
+        corpus = target(load_suite(tests.groups, self.data_dir).pairs)
+        base = encoder(self.backbone, pooling)
+        seeds = self.seeds if method == "flow" else (None,)
+        for seed in seeds:
+            made: Method = Whitening(base) if seed is None else Flow(base, FlowSettings(seed=seed))
+            title = f"{method} {self.backbone} {pooling}" + f" seed {seed}" * (seed is not None)
+            yield Fitted(title, tests, Fitting(made, corpus, self.backbone, pooling))
+
+    def _trainings(self, recipe: Recipe, tests: Tasks, what: str = "") -> Iterator[Job]:
+        objective = recipe.objective
+        terms = " (L_S)" * (objective.alpha == 0) + " (L_C)" * (objective.self_weight == 0)
+        inputs = prepare(absolute(recipe))
+        for seed in self.seeds:
+            of_seed = dataclasses.replace(
+                inputs, recipe=dataclasses.replace(inputs.recipe, seed=seed)
+            )
+            title = f"{recipe.method}{terms} {self.backbone}{what} seed {seed}"
+            yield Training(title, tests, of_seed.recipe, of_seed.identity.key)
+
+
+def family(backbone: str) -> Literal["bert", "roberta"]:
+    """The part of the tables that an encoder belongs to, by its configuration."""
+    config = model_folder(backbone) / "config.json"
+    kind = json.loads(config.read_text(encoding="utf-8")).get("model_type")
+    return "roberta" if kind == "roberta" else "bert"

@@ -1,0 +1,95 @@
+"""Jobs side by side on Ray: on this machine, or on the cluster at an address."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reproduce.jobs import Job
+from scd_core.tracking import Tracking
+from search.cluster import connected
+from search.interrupt import Interrupted, Interrupts
+from search.machine import Share
+
+# isort: split
+import ray  # its settings are read on import: search.cluster comes first
+
+_POLL_SECONDS = 0.5
+_GRACE_SECONDS = 120.0
+"""For a training that is told to stop: a step and a checkpoint of a large encoder on a CPU."""
+_LOST = 3
+"""Times that a job is begun again whose worker or node was lost: it goes on where it was."""
+Ended = Callable[[Job, str], None]
+"""Told of each job that ended, and why it failed; empty where it did not."""
+
+
+def run_all(
+    jobs: Sequence[Job],
+    share: Share,
+    address: str | None,
+    ended: Ended,
+    tick: Callable[[int], None] = lambda running: None,
+) -> None:
+    """Run every job in its order, ``share.concurrent`` at a time; one that fails stops no other.
+
+    Args:
+        address: Of a Ray cluster; None for this machine.
+        tick: Told how many are running, about twice a second.
+
+    Raises:
+        Interrupted: a signal asked to stop; what was running has saved its work, or was given two
+            minutes for it.
+        ValueError: no cluster answers at ``address``.
+    """
+    waiting = list(reversed(jobs))
+    running: dict[Any, Job] = {}
+    with Interrupts() as interrupts, connected(share, address):
+        interrupts.listen()  # Ray has put its own handlers in their place
+        start = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_retries=_LOST)(work)
+        threads = max(1, int(share.cpus))
+        try:
+            while waiting or running:
+                while waiting and len(running) < share.concurrent:
+                    job = waiting.pop()
+                    running[start.remote(job, threads)] = job
+                done, _ = ray.wait(list(running), timeout=_POLL_SECONDS)
+                for reference in done:
+                    ended(running.pop(reference), _failure(reference))
+                tick(len(running))
+                interrupts.check()
+        except Interrupted:
+            _stop(list(running))
+            raise
+
+
+def work(job: Job, threads: int) -> None:
+    """In a worker: whatever the job lacks."""
+    import torch
+
+    from scd_core import cli
+
+    cli.quiet_libraries()
+    torch.set_num_threads(threads)
+    store = Tracking()
+    for group in job.tests.groups:
+        if job.finished(group, store) is None and job.measure(group, store):
+            return  # interrupted: all is kept
+
+
+def _failure(reference: Any) -> str:
+    try:
+        ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        return str(error.cause)
+    except ray.exceptions.RayError as error:
+        return str(error).strip().splitlines()[0]
+    return ""
+
+
+def _stop(running: Sequence[Any]) -> None:
+    """Interrupt what is running, as Ctrl-C would, and wait until it has saved its work."""
+    for reference in running:
+        ray.cancel(reference)
+    until = time.monotonic() + _GRACE_SECONDS
+    ray.wait(running, num_returns=len(running), timeout=until - time.monotonic())
