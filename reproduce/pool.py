@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reproduce.jobs import Job
+from scd_core import provenance
 from scd_core.tracking import Tracking
 from search.cluster import connected
 from search.interrupt import Interrupted, Interrupts
@@ -47,12 +48,12 @@ def run_all(
     with Interrupts() as interrupts, connected(share, address):
         interrupts.listen()  # Ray has put its own handlers in their place
         start = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_retries=_LOST)(work)
-        threads = max(1, int(share.cpus))
+        threads, asked = max(1, int(share.cpus)), provenance.command()
         try:
             while waiting or running:
                 while waiting and len(running) < share.concurrent:
                     job = waiting.pop()
-                    running[start.remote(job, threads)] = job
+                    running[start.remote(job, threads, asked)] = job
                 done, _ = ray.wait(list(running), timeout=_POLL_SECONDS)
                 for reference in done:
                     ended(running.pop(reference), _failure(reference))
@@ -63,8 +64,8 @@ def run_all(
             raise
 
 
-def work(job: Job, threads: int) -> None:
-    """In a worker: whatever the job lacks."""
+def work(job: Job, threads: int, asked: str) -> None:
+    """In a worker: whatever the job lacks; ``asked`` is the command that it is recorded with."""
     import torch
 
     from scd_core import cli
@@ -72,9 +73,10 @@ def work(job: Job, threads: int) -> None:
     cli.quiet_libraries()
     torch.set_num_threads(threads)
     store = Tracking()
-    for group in job.tests.groups:
-        if job.finished(group, store) is None and job.measure(group, store):
-            return  # interrupted: all is kept
+    with provenance.asked_by(asked):
+        for group in job.tests.groups:
+            if job.finished(group, store) is None and job.measure(group, store):
+                return  # interrupted: all is kept
 
 
 def _failure(reference: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -9,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +21,7 @@ _PACKAGES = ("torch", "transformers", "numpy", "scipy", "datasets", "optuna", "r
 # A value of such a flag, or inside an address, is nobody else's business.
 _SECRET_FLAG = re.compile(r"(?i)--?\S*(token|passw|secret|api[-_]?key)[^=]*")
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
+_ASKED_BY: ContextVar[str] = ContextVar("asked_by", default="")
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,12 @@ class Provenance:
     threads: int
 
     def tags(self) -> dict[str, str]:
-        """As MLflow tags."""
+        """As MLflow tags; those with its own prefix fill the columns Source and Version."""
+        _, _, program = self.command.partition("python -m ")
         return {
+            "mlflow.source.type": "LOCAL",
+            "mlflow.source.name": program.split(" ")[0] or self.command,
+            "mlflow.source.git.commit": self.commit.removesuffix("+changes"),
             "scd.command": self.command,
             "provenance.commit": self.commit,
             "provenance.device": self.device,
@@ -56,8 +63,20 @@ def collect() -> Provenance:
     return Provenance(command(), _commit(), versions, device, torch.get_num_threads())
 
 
+@contextlib.contextmanager
+def asked_by(command: str) -> Iterator[None]:
+    """In a worker: what runs here is recorded as done by another process's command line."""
+    before = _ASKED_BY.set(command)
+    try:
+        yield
+    finally:
+        _ASKED_BY.reset(before)
+
+
 def command() -> str:
     """This process's command line as it can be typed again, secrets masked."""
+    if asked := _ASKED_BY.get():
+        return asked
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     start = ["python", "-m", spec.name] if spec else ["python", sys.argv[0]]
     return shlex.join([*start, *_masked(sys.argv[1:])])

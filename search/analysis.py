@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import optuna
 
 from search.outcome import Outcome, Standing
 from search.plan import Plan
-from search.space import Point, canonical
+from search.space import Point, Space, canonical
 from search.study import as_trial
 
 SYMBOLS = ("alpha", "lambda", "r_A", "r_B")
@@ -57,8 +57,7 @@ class Edge:
 def edges(plan: Plan, winner: Point) -> list[Edge]:
     """Settings in which the winner lies at an end of the grid that can be moved.
 
-    A setting with one value is fixed, not searched; below a rate of 0, and alpha and lambda of 0,
-    there is nothing.
+    A setting with one value is fixed, not searched; below a rate of 0 there is nothing.
     """
     found = []
     for symbol, field in _FIELDS.items():
@@ -66,8 +65,11 @@ def edges(plan: Plan, winner: Point) -> list[Edge]:
         if len(values) < 2 or value not in (values[0], values[-1]):
             continue
         low = value == values[0]
-        beyond = _beyond(symbol, values, low)
-        if beyond is None:
+        beyond = _beyond(symbol, plan.space, low)
+        if not beyond and low and plan.stage == "coarse":
+            least = plan.space.r_a[0] if symbol == "r_B" else 0.0
+            beyond = [canonical((least + value) / 2)] if value > least else []
+        if not beyond:
             continue
         if plan.stage == "coarse":
             wider = sorted({*values, *beyond})
@@ -79,18 +81,24 @@ def edges(plan: Plan, winner: Point) -> list[Edge]:
     return found
 
 
-def _beyond(symbol: str, values: Sequence[float], low: bool) -> list[float] | None:
-    """Two values beyond an end, at the distance (lambda: the ratio) of the last two there."""
+def _beyond(symbol: str, space: Space, low: bool) -> list[float]:
+    """Up to two values beyond an end, at the distance (lambda: the ratio) of the last two there.
+
+    Only such as a point of the grid can have: alpha and lambda above 0, rates in [0, 1) with
+    r_A < r_B.
+    """
+    values = getattr(space, _FIELDS[symbol])
     last, next_one = (values[0], values[1]) if low else (values[-1], values[-2])
     if symbol == "lambda" and next_one > 0:
         made = [last * (last / next_one) ** n for n in (1, 2)]
     else:
         made = [last + n * (last - next_one) for n in (1, 2)]
-    if symbol in ("r_A", "r_B"):
-        allowed = [canonical(v) for v in made if 0 <= canonical(v) < 1]
-    else:
-        allowed = [canonical(v) for v in made if canonical(v) > 0]
-    return allowed or None
+    allowed: dict[str, Callable[[float], bool]] = {
+        "r_A": lambda v: 0 <= v < space.r_b[-1],
+        "r_B": lambda v: space.r_a[0] < v < 1,
+    }
+    fits = allowed.get(symbol, lambda v: v > 0)
+    return [v for v in map(canonical, made) if fits(v)]
 
 
 def importance(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, float] | None:

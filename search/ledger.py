@@ -102,11 +102,14 @@ class Ledger:
         """Whether the search is written down as finished."""
         return self._parent_run is not None and self._parent_run.status == "FINISHED"
 
-    def open(self, untrained: Mapping[str, float | None]) -> None:
+    def open(
+        self, untrained: Mapping[str, float | None], tags: Mapping[str, str] | None = None
+    ) -> None:
         """Write the search down, and close what a killed process left open under its name.
 
         Args:
             untrained: Dev scores of the encoder before training, by metric name.
+            tags: Further ones of the search's run.
         """
         plan, store = self.plan, self._store
         plan.folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +119,7 @@ class Ledger:
         labels = {"scd.search": plan.name, "scd.stage": plan.stage, "scd.base": plan.base}
         labels |= {"scd.name": plan.chosen_name or "", "scd.command": plan.command}
         self._labels = {**plan.tags, **labels}
-        labels = self._labels | {"scd.identity": plan.identity}
+        labels = self._labels | {"scd.identity": plan.identity} | dict(tags or {})
         params = {k: v for k, v in plan.description.items() if k not in ("stage", "recipe")}
         if self._parent_run is None:
             self.parent = store.create("search", plan.name, labels, params)

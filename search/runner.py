@@ -21,6 +21,7 @@ from search.interrupt import Interrupts
 from search.ledger import Ledger
 from search.outcome import Outcome, ranked
 from search.plan import Plan, Trial
+from search.presence import Presence
 from search.schedule import Schedule
 from search.trial import Job, Training, from_wire, train_recipe, trainable
 
@@ -50,20 +51,24 @@ def run_search(
         address: Of a Ray cluster; None for this machine.
 
     Raises:
-        ValueError: the name belongs to another search, or a process is running this one.
+        ValueError: the name belongs to another search, or a process is running this one, on this
+            store or in this folder.
         Interrupted: a signal asked to stop; all books are closed.
     """
     with _locked(plan), Interrupts() as interrupts:
         ledger = Ledger(plan, store)
         schedule = Schedule(plan, ledger)
         if not (ledger.closed and schedule.idle):
-            ledger.open(untrained)
+            presence = Presence(plan, store)
+            presence.refuse()
+            ledger.open(untrained, presence.tags)
             try:
+                presence.refuse(ledger.parent)
                 if not schedule.idle:
                     ended = list(ledger.outcomes.values())
                     with connected(plan.share, address), Display(plan, console, ended) as display:
                         interrupts.listen()  # Ray has put its own handlers in their place
-                        books = _Books(plan, ledger, schedule, display, interrupts)
+                        books = _Books(plan, ledger, schedule, presence, display, interrupts)
                         _tune(plan, schedule, books, training)
                         interrupts.check()
             except TrackingError as error:
@@ -166,15 +171,17 @@ class _Books(tune.Callback):
         plan: Plan,
         ledger: Ledger,
         schedule: Schedule,
+        presence: Presence,
         display: Display,
         interrupts: Interrupts,
     ) -> None:
         self._plan, self._ledger, self._schedule = plan, ledger, schedule
-        self._display, self._interrupts = display, interrupts
+        self._presence, self._display, self._interrupts = presence, display, interrupts
         self._kept = set(ledger.outcomes)
 
     def on_step_begin(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
         self._interrupts.check()
+        self._presence.beat(self._ledger.parent)
         self._display.tick()
 
     def on_trial_start(

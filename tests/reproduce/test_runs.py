@@ -88,7 +88,7 @@ def in_this_process(
     for job in missing:
         why = ""
         try:
-            pool.work(job, 1)
+            pool.work(job, 1, "the command")
         except ValueError as error:
             why = str(error)
         ended(job, why)
@@ -147,7 +147,7 @@ def test_an_interruption_stops_and_the_rest_is_kept(
     chosen = [*flags, "--methods", "scd", "simcse", "--seeds", "0"]
 
     def stopped(missing: Sequence[Job], *others: object) -> None:
-        pool.work(missing[0], 1)
+        pool.work(missing[0], 1, "the command")
         raise Interrupted(signal.SIGTERM)
 
     with monkeypatch.context() as patch:

@@ -49,8 +49,11 @@ def test_an_optimum_at_an_edge_is_told_with_flags_that_move_the_edge() -> None:
     assert found["r_B"].flags == "--space.r-b 0.1 0.2 0.3 0.4 0.5"
     assert "highest" in str(found["alpha"])
     assert "lowest" in str(found["lambda"])
-    low = edges(plan, Point(0.1, 0.01, 0.1, 0.2))
-    assert low == []  # below 0.1 in steps of 0.1 there is no alpha
+    (low,) = edges(plan, Point(0.1, 0.01, 0.1, 0.2))
+    assert low.flags == "--space.alpha 0.05 0.1 0.2 0.3"  # in steps of 0.1 there is none below
+    (low,) = edges(plan, Point(0.2, 0.01, 0.0, 0.1))
+    assert low.flags == "--space.r-b 0.05 0.1 0.2 0.3"  # r_A is 0 at least, and r_B above it
+    assert edges(plan, Point(0.2, 0.01, 0.2, 0.3))[0].symbol == "r_B"  # no r_A of 0.3 or more
     one = stubs.plan((0.1,), r_a=(0.1,), r_b=(0.2,))
     assert edges(one, Point(0.1, 0.01, 0.1, 0.2)) == []
     fine = stubs.plan(*grid, stage="fine")
@@ -59,8 +62,8 @@ def test_an_optimum_at_an_edge_is_told_with_flags_that_move_the_edge() -> None:
 
 
 def test_the_flags_that_move_an_edge_give_a_grid_that_holds_the_old_one() -> None:
-    plan = stubs.plan((0.1, 0.2), (0.01, 0.1), (0.1, 0.2), (0.2, 0.3))
-    winner = Point(0.2, 0.1, 0.2, 0.3)
+    plan = stubs.plan((0.1, 0.2), (0.01, 0.1), (0.1, 0.2), (0.3, 0.5))
+    winner = Point(0.2, 0.1, 0.2, 0.5)
     space = plan.space
     wider = {edge.symbol: tuple(map(float, edge.flags.split()[1:])) for edge in edges(plan, winner)}
     larger = Space(wider["alpha"], wider["lambda"], wider["r_A"], wider["r_B"])
