@@ -1,10 +1,13 @@
 """The search's harness alone: stub trials that take no time, so all that is measured is overhead.
 
     python benchmarks/search_overhead.py --trials 250 500 1000
+    python benchmarks/search_overhead.py --trials 24 --seconds 60
 
 Each size is a search of its own, in a process of its own, with two workers. Reported are the
 trials a second of the whole command and of the running search, the driver's memory at its end, and
-the seconds of the second half of the trials against the first: 1 where time grows linearly.
+the seconds of the second half of the trials against the first: 1 where time grows linearly. With
+``--seconds``, a trial sleeps so long, and what the command takes beyond the sleep of its trials is
+the harness's share: Ray, the workers' start, reports, MLflow, Optuna.
 """
 
 from __future__ import annotations
@@ -36,9 +39,14 @@ METRIC = "dev.stub.spearman_all"
 _ONE = "measure"
 
 
+_WORKERS = 2
+_SECONDS = "SCD_STUB_SECONDS"
+
+
 def stub(recipe: Recipe, folder: Path, threads: int) -> Generator[Report]:
-    """Two evaluations and no time."""
+    """Two evaluations, and no time but what it is told to sleep."""
     for step in (10, 20):
+        time.sleep(float(os.environ[_SECONDS]) / 2)
         score = 50 + recipe.objective.alpha + step / 100
         yield Report(step, 20, {METRIC: score}, score)
 
@@ -48,6 +56,8 @@ class Command:
     """Measure the harness at these sizes."""
 
     trials: tuple[int, ...] = (250, 500, 1000)
+    seconds: float = 0.0
+    """That a trial sleeps."""
 
 
 def measure(trials: int) -> dict[str, float]:
@@ -63,7 +73,7 @@ def measure(trials: int) -> dict[str, float]:
         data_fingerprint="d" * 64,
         metric=METRIC,
         steps=20,
-        share=Share(concurrent=2, cpus=1, gpus=0),
+        share=Share(concurrent=_WORKERS, cpus=1, gpus=0),
         budget=Budget(retries=0),
         tags={"scd.data_fingerprint": "d" * 64},
     )
@@ -90,9 +100,11 @@ def measure(trials: int) -> dict[str, float]:
 
 def main(command: Command) -> None:
     """Print one row a size."""
-    table = Table(title="harness of the search, two workers, stub trials")
+    table = Table(
+        title=f"harness of the search, {_WORKERS} workers, trials of {command.seconds:g} s"
+    )
     for name in (
-        *("trials", "command s", "trials a s", "ms a trial", "2nd half / 1st"),
+        *("trials", "command s", "harness", "trials a s", "ms a trial", "2nd half / 1st"),
         *("driver MB", "of it grown", "read again s"),
     ):
         table.add_column(name, justify="right")
@@ -100,7 +112,7 @@ def main(command: Command) -> None:
         with tempfile.TemporaryDirectory() as home:
             done = subprocess.run(
                 [sys.executable, __file__, _ONE, str(trials)],
-                env=_environment(home),
+                env=_environment(home, command.seconds),
                 stdout=subprocess.PIPE,
                 text=True,
                 check=True,
@@ -108,9 +120,11 @@ def main(command: Command) -> None:
         found = json.loads(done.stdout.splitlines()[-1])
         if found["finished"] != trials:
             raise SystemExit(f"{found['finished']} of {trials} trials finished")
+        asleep = command.seconds * -(-trials // _WORKERS)
         table.add_row(
             str(trials),
             f"{found['command']:.1f}",
+            f"{1 - asleep / found['command']:.1%}",
             f"{trials / found['searching']:.1f}",
             f"{1000 * found['searching'] / trials:.0f}",
             f"{found['halves']:.2f}",
@@ -121,9 +135,9 @@ def main(command: Command) -> None:
     Console().print(table)
 
 
-def _environment(home: str) -> dict[str, str]:
+def _environment(home: str, seconds: float) -> dict[str, str]:
     path = str(Path(__file__).resolve().parents[1])
-    return dict(os.environ) | {"SCD_HOME": home, "PYTHONPATH": path}
+    return dict(os.environ) | {"SCD_HOME": home, "PYTHONPATH": path, _SECONDS: str(seconds)}
 
 
 if __name__ == "__main__":
