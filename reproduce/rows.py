@@ -23,6 +23,7 @@ _NAMES = {
     "ct": "CT",
     "skip-thought": "Skip-thought",
     "simcse": "SimCSE",
+    "simcse-supervised": "supervised SimCSE",
     "scd": "SCD",
 }
 """Methods as titles have them, in the order of the paper's tables; an encoder as it is has none."""

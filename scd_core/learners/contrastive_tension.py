@@ -6,8 +6,9 @@ have a large dot product, those of two different ones a small one. Their section
 it is two; 7 pairs of two to each pair of one. f_2 is kept.
 
 Deviations: AdamW with linear decay and clipping, as the loop has it, in place of RMSProp with a
-stepped rate; the mean over pairs in place of their sum; a batch's rows are groups of a sentence and
-its 7 negatives, so that in an epoch each sentence takes part once, as one or the other.
+rate that falls in steps, from 1e-5 to 2e-6 after 2,000; the mean over pairs in place of their sum;
+a batch's rows are groups of a sentence and its 7 negatives, so that in an epoch each sentence takes
+part once, as one or the other (the authors' code draws both sentences of a pair of two anew).
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ I = E_P[-softplus(-T)] - E_{P x P~}[softplus(T)], with tokens of the other sente
 P~. Features are ReLU convolutions of windows 1, 3 and 5 over BERT's last layer; the sentence vector
 is their mean (``ngrams``), in evaluation too.
 
-Deviations: T is the dot product of local and global features, with no layers of its own between;
-the expectations are means over all pairs of the batch; the optimiser is the loop's.
+T is the dot product of local and global features and the expectations are means over all pairs of
+the batch, as in the authors' code. Deviations: the optimiser is the loop's, without warm-up and
+weight decay; the sentences are the recipe's, where the published figures are of NLI sentences.
 """
 
 from __future__ import annotations
