@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,15 +55,15 @@ class Sheet:
 
 def sheet(table: Table) -> Sheet:
     """A table of published and measured rows as it is printed."""
-    columns = tuple(table.columns)
+    columns, found = tuple(table.columns), list(rows(table.frame))
     return Sheet(
         name=table.layout.name,
         title=table.layout.title,
         header=("row", "value", *columns, "n"),
-        lines=tuple(_lines(table.frame)),
+        lines=tuple(_lines(found)),
         notes=(*_legend(table), *table.notes),
         frame=table.frame,
-        evidence=tuple(_evidence(table.frame)),
+        evidence=tuple(_evidence(found)),
         texts=frozenset({"row"}),
     )
 
@@ -86,9 +86,9 @@ def rows(frame: pd.DataFrame) -> Iterator[list[dict[str, Any]]]:
         yield list(cells)
 
 
-def _lines(frame: pd.DataFrame) -> Iterator[Line]:
+def _lines(table: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[Line]:
     """Published and measured of each row, then sd, difference and verdict if measured."""
-    for cells in rows(frame):
+    for cells in table:
         first = cells[0]
         title = f"{first['title']} {first['source']}".strip()
         block = first["section"] + (f" {first['model']}" if first["section"] == OTHER else "")
@@ -106,8 +106,10 @@ def _lines(frame: pd.DataFrame) -> Iterator[Line]:
             yield Line(block, ("", VERDICT, *verdicts, ""), VERDICT)
 
 
-def _evidence(frame: pd.DataFrame) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for cells in rows(frame):
+def _evidence(
+    table: Sequence[Sequence[Mapping[str, Any]]],
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for cells in table:
         first, texts = cells[0], []
         if first["n"]:
             seeds = f", seeds {first['seeds']}" if first["seeds"] else ""

@@ -306,7 +306,7 @@ class Recipe:
             return self
         return dataclasses.replace(self, optim=dataclasses.replace(self.optim, precision=precision))
 
-    @property
+    @cached_property
     def run_hashes(self) -> set[str]:
         """Of the runs of this recipe: with "auto", one for each precision that it may become."""
         return {self.in_precision(precision).hash for precision in ("fp32", "bf16")}
