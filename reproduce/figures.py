@@ -1,4 +1,4 @@
-"""The paper's figures: ``python -m reproduce.figures``.
+"""The paper's Figure 2, and heat maps of searches: ``python -m reproduce.figures``.
 
 Figure 2 is drawn from MLflow and the published figures: alignment against uniformity (the smaller,
 the better), the STS average as colour.
@@ -19,7 +19,7 @@ from reproduce.compare import Table, build
 from reproduce.published import AVERAGE, published_table
 from reproduce.sheet import sheet
 from reproduce.tables import open_store, tracked_runs
-from scd_core import cli
+from scd_core import cli, places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,10 +35,13 @@ FIGURE2_CAPTION = (
 
 @dataclass(frozen=True)
 class Options:
-    """Draw Figure 2 from what MLflow holds and what was published, as PNG and SVG."""
+    """Draw Figure 2 from what MLflow holds and what was published, as PNG and SVG; with --search,
+    the heat maps of searches instead."""
 
     output: Path = Path("results")
     """Folder for figure2.png, figure2.svg and the points as figure2.csv and figure2.md."""
+    search: tuple[str, ...] = ()
+    """Names of searches, e.g. coarse-paper-1f0c9e2b: alpha by lambda, and r_A by r_B."""
     protocol: Annotated[str | None, tyro.conf.arg(metavar="FINGERPRINT")] = None
     """Evaluation protocol, or the beginning of its fingerprint; default: that of most runs."""
 
@@ -46,8 +49,18 @@ class Options:
 def run(arguments: Sequence[str]) -> int:
     """Parse flags, draw and write. Returns the exit code."""
     options = tyro.cli(Options, prog="python -m reproduce.figures", args=arguments)
-    table = build("figure2", tracked_runs(open_store()), options.protocol)
-    for path in write(table, options.output):
+    store = open_store()
+    if options.search and store is None:
+        raise ValueError(f"--search: the MLflow store {places.tracking_uri()} is not there")
+    if options.search and store is not None:
+        from reproduce import heat_maps  # here: the search's modules take seconds
+
+        written = [
+            p for name in options.search for p in heat_maps.write(store, name, options.output)
+        ]
+    else:
+        written = write(build("figure2", tracked_runs(store), options.protocol), options.output)
+    for path in written:
         print(f"wrote {path}")
     return 0
 

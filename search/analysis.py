@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import optuna
 
-from search.outcome import Outcome, Standing
+from search.outcome import Outcome
 from search.plan import Plan
 from search.space import Point, Space, canonical
 from search.study import as_trial
@@ -123,14 +123,14 @@ def importance(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, float] | No
 
 
 def best_by(
-    standings: Sequence[Standing], first: str, second: str
+    means: Mapping[Point, float], first: str, second: str
 ) -> dict[tuple[float, float], float]:
     """The best mean score at each pair of values of two settings, over all others."""
     found: dict[tuple[float, float], float] = {}
-    for standing in standings:
-        symbols = standing.point.symbols()
+    for point, mean in means.items():
+        symbols = point.symbols()
         cell = symbols[first], symbols[second]
-        found[cell] = max(standing.mean, found.get(cell, -math.inf))
+        found[cell] = max(mean, found.get(cell, -math.inf))
     return found
 
 

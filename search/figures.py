@@ -14,14 +14,15 @@ from matplotlib.figure import Figure
 
 from search.analysis import SYMBOLS, best_by, expected_best
 from search.outcome import Outcome, Standing
+from search.space import Point
 
 _DPI = 110
 _CELLS = 12  # beyond so many values a heat map's cells carry no numbers
 
 
-def heat_map(standings: Sequence[Standing], across: str, up: str) -> bytes:
+def heat_map(means: Mapping[Point, float], across: str, up: str) -> bytes:
     """Best mean score at each pair of values; empty cells were not tried."""
-    cells = best_by(standings, across, up)
+    cells = best_by(means, across, up)
     columns = sorted({x for x, _ in cells})
     rows = sorted({y for _, y in cells})
     grid = np.full((len(rows), len(columns)), np.nan)

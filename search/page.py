@@ -117,10 +117,11 @@ def _pictures(
     plan: Plan, outcomes: Sequence[Outcome], standings: Sequence[Standing], before: float | None
 ) -> list[str]:
     whole = [o.score for o in outcomes if o.whole and o.score is not None]
+    means = {standing.point: standing.mean for standing in standings}
     parts = [
         "<h2>Where it is good</h2>",
-        _picture(figures.heat_map(standings, "alpha", "lambda"), "best score by alpha and lambda"),
-        _picture(figures.heat_map(standings, "r_A", "r_B"), "best score by r_A and r_B"),
+        _picture(figures.heat_map(means, "alpha", "lambda"), "best score by alpha and lambda"),
+        _picture(figures.heat_map(means, "r_A", "r_B"), "best score by r_A and r_B"),
         _picture(figures.parallel_coordinates(standings), "settings and score of every point"),
     ]
     shares = importance(plan, outcomes)

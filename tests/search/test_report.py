@@ -86,7 +86,7 @@ def test_cells_of_a_heat_map_are_the_best_over_the_other_settings() -> None:
     plan = stubs.plan((0.1, 0.2), (0.001, 0.01), (0.0, 0.1), (0.2, 0.3))
     chance = random.Random(0)
     outcomes = finished(plan, {t.index: chance.random() for t in plan.trials})
-    found = best_by(ranked(outcomes), "alpha", "lambda")
+    found = best_by({s.point: s.mean for s in ranked(outcomes)}, "alpha", "lambda")
     assert len(found) == 4
     for (alpha, lam), best in found.items():
         mine = [
