@@ -92,13 +92,22 @@ def durable(log: Path, seconds: float) -> Training:
     return training
 
 
-def placed(log: Path, seconds: float) -> Training:
-    """Notes where and when each trial ran: node, visible GPUs, beginning and end."""
+def placed(log: Path, seconds: float, together: int = 1) -> Training:
+    """Notes where and when each trial ran: node, visible GPUs, beginning and end.
+
+    The first trials wait, up to a minute, until so many have begun: on a busy machine one worker
+    may have done them all before another is there.
+    """
 
     def training(recipe: Recipe, folder: Path, threads: int) -> Generator[Report]:
         import ray
 
         began = time.time()
+        arrived = log.with_suffix(".begun")
+        with arrived.open("a", encoding="ascii") as file:
+            file.write(".")
+        while arrived.stat().st_size < together and time.time() < began + 60:
+            time.sleep(0.05)
         time.sleep(seconds)
         node = ray.get_runtime_context().get_node_id()
         gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")

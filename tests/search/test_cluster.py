@@ -39,7 +39,7 @@ print(cluster.resources(address))
 share = Share(concurrent=3, cpus=1, gpus=0)
 print(cluster.call(address, share, lambda n: 2**n, 5))
 plan = stubs.plan(tuple(n / 10 for n in range(1, 10)), share=share, name="far")
-run_search(plan, Tracking(), {}, Console(), stubs.placed(log, 0.5), address)
+run_search(plan, Tracking(), {}, Console(), stubs.placed(log, 0.5, 3), address)
 """
 
 
@@ -57,7 +57,9 @@ def test_trials_share_a_gpu_by_their_fractions(
     """Ray's logical GPU: two halves run side by side on it, two wholes one after the other."""
     log = tmp_path / "log"
     plan = stubs.plan((0.1, 0.2, 0.3, 0.4), share=Share(concurrent=2, cpus=1, gpus=gpus))
-    outcomes = run_search(plan, store, {STSB: 50.0}, Console(file=StringIO()), placed(log, 0.5))
+    outcomes = run_search(
+        plan, store, {STSB: 50.0}, Console(file=StringIO()), placed(log, 0.5, at_once)
+    )
     assert [o.status for o in outcomes] == ["FINISHED"] * 4
     assert overlaps(log) == at_once
     assert {line.split(",")[1] for line in log.read_text().splitlines()} == {"0"}
