@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 
@@ -22,7 +22,7 @@ from scd_core.encoder import Pooling
 from scd_core.evaluation.protocols import DEFAULT, SEED
 from scd_core.evaluation.suite import load_suite
 from scd_core.export import saved_pooling
-from scd_core.inputs import absolute, prepare
+from scd_core.inputs import Inputs, absolute, prepare
 from scd_core.models import BUNDLED, model_folder
 from scd_core.recipe import Recipe, preset
 
@@ -48,6 +48,8 @@ class Needs:
     nli: str | None
     """Corpus of triplets; without it there is no supervised SimCSE."""
     data_dir: Path | None
+    _read: list[Inputs] = field(default_factory=list, init=False, repr=False, compare=False)
+    """By earlier trainings: most share their sentences, a million of them."""
 
     def jobs(self, tables: Sequence[Name], methods: Sequence[str]) -> tuple[list[Job], list[str]]:
         """The jobs of all tables, each once, and the titles of rows that no job measures.
@@ -170,7 +172,8 @@ class Needs:
     def _trainings(self, recipe: Recipe, tests: Tasks, what: str = "") -> Iterator[Job]:
         objective = recipe.objective
         terms = " (L_S)" * (objective.alpha == 0) + " (L_C)" * (objective.self_weight == 0)
-        inputs = prepare(absolute(recipe))
+        inputs = prepare(absolute(recipe), next(reversed(self._read), None))
+        self._read.append(inputs)
         for seed in self.seeds:
             of_seed = dataclasses.replace(
                 inputs, recipe=dataclasses.replace(inputs.recipe, seed=seed)

@@ -132,10 +132,14 @@ def absolute(recipe: Recipe) -> Recipe:
     return dataclasses.replace(recipe, model=model, data=data)
 
 
-def prepare(recipe: Recipe) -> Inputs:
+def prepare(recipe: Recipe, like: Inputs | None = None) -> Inputs:
     """Find and read what the recipe names: dev pairs first, then sentences, then the encoder.
 
     The precision "auto" becomes what this machine has, so that identity and record tell it.
+
+    Args:
+        like: of another recipe, just prepared: sentences and encoder that both name are not read
+            again.
 
     Raises:
         ValueError: anything missing, damaged or inconsistent, by name and with the remedy.
@@ -154,8 +158,12 @@ def prepare(recipe: Recipe) -> Inputs:
             "--corpus wiki1m is of sentences picked at random, and Skip-thought learns from a "
             "sentence's neighbours; give a file of running text, one sentence a line"
         )
-    load = load_triplets if items == TRIPLETS else load_corpus
-    corpus = load(recipe.data.corpus, recipe.data.data_dir)
+    if like and (like.items, like.recipe.data) == (items, recipe.data):
+        corpus = like.corpus
+    else:
+        load = load_triplets if items == TRIPLETS else load_corpus
+        corpus = load(recipe.data.corpus, recipe.data.data_dir)
     recipe.optim.total_steps(items.count(len(corpus.sentences)))
     model = model_folder(recipe.model.name, recipe.model.revision)
-    return Inputs(recipe, corpus, dev, model, model_fingerprint(model))
+    known = like.model_hash if like and like.model == model else model_fingerprint(model)
+    return Inputs(recipe, corpus, dev, model, known)

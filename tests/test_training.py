@@ -97,6 +97,22 @@ def assert_same(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
     assert all(torch.equal(a[key], b[key]) for key in a)
 
 
+def test_what_two_recipes_share_is_read_once_and_is_the_same(
+    tiny_model: Path, texts: Path, tmp_path: Path
+) -> None:
+    recipe = make_recipe(tiny_model, texts)
+    other = dataclasses.replace(recipe, seed=1, optim=dataclasses.replace(recipe.optim, lr=1.0))
+    first = prepare(recipe)
+    again = prepare(other, first)
+    assert again.corpus is first.corpus
+    assert again.identity == prepare(other).identity
+    copy = tmp_path / "copy.txt"
+    copy.write_text(Path(recipe.data.corpus).read_text(encoding="utf-8") + "One more.\n", "utf-8")
+    elsewhere = dataclasses.replace(other, data=dataclasses.replace(other.data, corpus=str(copy)))
+    assert prepare(elsewhere, first).identity == prepare(elsewhere).identity
+    assert prepare(elsewhere, first).identity.data_fingerprint != first.identity.data_fingerprint
+
+
 def test_same_seed_twice_and_other_seed(tiny_model: Path, texts: Path, tmp_path: Path) -> None:
     recipe = make_recipe(tiny_model, texts)
     first = weights_at_end(prepare(recipe), tmp_path / "a")
