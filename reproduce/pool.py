@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from reproduce.jobs import Job
-from scd_core import provenance
+from scd_core import places, provenance
 from scd_core.tracking import Tracking
 from search.cluster import connected
 from search.interrupt import Interrupted, Interrupts
@@ -41,11 +44,11 @@ def run_all(
     Raises:
         Interrupted: a signal asked to stop; what was running has saved its work, or was given two
             minutes for it.
-        ValueError: no cluster answers at ``address``.
+        ValueError: no cluster answers at ``address``, or another process is running jobs.
     """
     waiting = list(reversed(jobs))
     running: dict[Any, Job] = {}
-    with Interrupts() as interrupts, connected(share, address):
+    with _alone(), Interrupts() as interrupts, connected(share, address):
         interrupts.listen()  # Ray has put its own handlers in their place
         start = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_retries=_LOST)(work)
         threads, asked = max(1, int(share.cpus)), provenance.command()
@@ -62,6 +65,23 @@ def run_all(
         except Interrupted:
             _stop(list(running))
             raise
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One command at a time in this home: two would measure the same rows. Ends with the process.
+
+    Raises:
+        ValueError: there is another.
+    """
+    places.runs().mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(places.runs() / "jobs.lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise ValueError(
+            f"another reproduce.runs is at work in {places.runs()}; wait for it, or stop it"
+        ) from error
 
 
 def work(job: Job, threads: int, asked: str) -> None:

@@ -14,10 +14,12 @@ from typing import Self
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from ray import cloudpickle
 
 from reproduce.jobs import Tasks
 from reproduce.pool import run_all
+from scd_core import provenance
 from scd_core.tracking import Tracking
 from search.machine import Share
 from tests.conftest import WORDS
@@ -55,6 +57,7 @@ class Stub:
             (self.log / "died").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         (self.log / f"{self.title}-{group}").write_text(f"{began} {time.time()}")
+        (self.log / "command").write_text(provenance.command())
         return 0
 
     def on(self, tests: Tasks) -> Self:
@@ -84,8 +87,11 @@ def test_two_at_a_time_in_order_and_what_fails_fails_alone(tmp_path: Path, own_h
     run_all(jobs, share, None, lambda job, why: ended.update({job.title: why}), tick)
     assert ended == {"a": "", "b": "no sts here", "c": "", "d": ""}
     assert most == 2
+    assert (tmp_path / "command").read_text() == provenance.command()  # not that of a worker
     assert jobs[0].span("sts")[1] <= jobs[0].span("transfer")[0]  # one training, one worker
     assert jobs[0].span("sts")[0] < jobs[3].span("sts")[0]
+    with FileLock(own_home / "runs" / "jobs.lock"), pytest.raises(ValueError, match="another"):
+        run_all(jobs, share, None, lambda job, why: None)
     again: dict[str, str] = {}
     run_all([jobs[0]], share, None, lambda job, why: again.update({job.title: why}))
     assert again == {"a": ""}
