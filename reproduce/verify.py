@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from reproduce.compare import Table
 from reproduce.layouts import TRANSFER_PROTOCOL, Layout
+from reproduce.rows import FITTED
 
 if TYPE_CHECKING:
     from scd_core.tracking import RunInfo, Tracking
@@ -38,7 +39,7 @@ class Check:
 
 
 def verify(table: Table, row: str, store: Tracking, data_dir: Path | None) -> list[Check]:
-    """Evaluate every run of a row again.
+    """Evaluate every run of a row again; what was fitted is fitted again.
 
     Args:
         table: holds the row; its columns are compared.
@@ -68,9 +69,22 @@ def verify(table: Table, row: str, store: Tracking, data_dir: Path | None) -> li
 
 
 def _check(layout: Layout, run: RunInfo, data_dir: Path | None) -> Iterator[Check]:
+    kind = "transfer" if layout.protocol_tag == TRANSFER_PROTOCOL else "sts"
+    if run.tags.get("scd.method") in FITTED:
+        scores = _fitted(run, kind, data_dir)
+    else:
+        scores = _evaluated(layout, run, kind, data_dir)
+    for key in dict.fromkeys(key for column in layout.columns for key in column.keys):
+        if key in scores:
+            yield Check(run.run_id, key, run.metrics.get(key), scores[key])
+
+
+def _evaluated(
+    layout: Layout, run: RunInfo, kind: str, data_dir: Path | None
+) -> dict[str, float | None]:
+    """Scores of an encoder, by ``scd_core.evaluate``."""
     from scd_core import evaluate  # here: torch and MLflow take seconds
 
-    kind = "transfer" if layout.protocol_tag == TRANSFER_PROTOCOL else "sts"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scores.json"
         arguments = [*arguments_of(run), "--tasks", kind, "--no-intervals", "--json", str(path)]
@@ -86,10 +100,30 @@ def _check(layout: Layout, run: RunInfo, data_dir: Path | None) -> Iterator[Chec
                 "is measured. Take the code, data and model of that run; its tag provenance.commit "
                 "and its inputs say which"
             )
-    scores = {score["key"]: score["value"] for score in report["scores"]}
-    for key in dict.fromkeys(key for column in layout.columns for key in column.keys):
-        if key in scores:
-            yield Check(run.run_id, key, run.metrics.get(key), scores[key])
+    return {score["key"]: score["value"] for score in report["scores"]}
+
+
+def _fitted(run: RunInfo, kind: str, data_dir: Path | None) -> dict[str, float | None]:
+    """Scores of a method that is fitted once more, if ``reproduce.runs`` makes this very run."""
+    from reproduce.jobs import Fitted  # here: as above
+    from reproduce.needs import Needs
+    from scd_core.evaluation.suite import load_suite, measure
+
+    tags = run.tags
+    seeds = (int(tags.get("scd.seed", "0")),)
+    needs = Needs(tags["scd.model"], seeds, None, None, None, data_dir)
+    jobs, _ = needs.jobs(("figure2",), (tags["scd.method"],)) if tags["scd.model"] else ([], [])
+    for job in jobs:
+        known = {kind: job.tests.protocols.get(kind, "")}
+        if isinstance(job, Fitted) and job.fitting.identity(known) == tags["scd.identity"]:
+            fitting = job.fitting
+            return measure(
+                load_suite((kind,), data_dir), fitting.method.fit(fitting.corpus)
+            ).metrics()
+    raise ValueError(
+        f"run {run.run_id}: method, encoder or test sentences are not those that reproduce.runs "
+        f"would fit now, so it is not fitted again; it was made by: {tags.get('scd.command')}"
+    )
 
 
 def arguments_of(run: RunInfo) -> list[str]:

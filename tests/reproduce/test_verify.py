@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from reproduce.needs import Needs
 from reproduce.tables import run
 from reproduce.verify import Check, arguments_of
 from scd_core import evaluate
@@ -38,6 +39,24 @@ def test_a_row_is_evaluated_again(
     Tracking().tag(info.run_id, {"scd.model_fingerprint": "0" * 64})
     with pytest.raises(ValueError, match=r"its weights is 0000.*not the same thing is measured"):
         run([*ROW, title, *data])
+
+
+@pytest.mark.shared
+def test_what_was_fitted_is_fitted_again(
+    tiny_models: dict[str, Path], data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, store = str(tiny_models["bert"]), Tracking()
+    needs = Needs(model, (3,), None, None, None, data_dir)
+    (job,), _ = needs.jobs(("1",), ("flow",))
+    assert job.measure("sts", store) == 0
+    (info,) = store.find("evaluation")
+    title = f"{tiny_models['bert'].name}, flow, first_last pooling, on target"
+    flags = [*ROW, title, "--data-dir", str(data_dir)]
+    assert run(flags) == 0
+    assert "7 of 7 scores agree" in capsys.readouterr().out
+    store.tag(info.run_id, {"scd.identity": "another"})
+    with pytest.raises(ValueError, match=r"not those that reproduce\.runs would fit now"):
+        run(flags)
 
 
 def test_what_is_run_for_a_run(make_run: MakeRun, make_evaluation: MakeRun) -> None:
