@@ -21,7 +21,7 @@ RUN_ID = "RUN_ID"
 _SCORED_BY_TRAINING = ("table1", "table3", "fidelity", "figure2")
 """Tables whose scores a training carries itself; transfer takes an evaluation of it."""
 
-_FITTED = ("flow", "whitening")
+_ON_TESTS = ("flow", "whitening")
 """Methods that are fitted on the sentences of the test sets."""
 
 
@@ -61,7 +61,7 @@ class Trainings:
                     yield from self._train(wanted, seed)
         elif row.scores and row.method == "embedding" and group is None:
             yield f"python -m scd_core.evaluate {row.model} --pooling {row.pooling} --track"
-        elif self._layout.name == "table1" and row.method in _FITTED and group is None:
+        elif self._layout.name == "table1" and row.method in _ON_TESTS and group is None:
             where = f"--table 1 --backbone {row.model}"
             yield f"python -m reproduce.runs {where} --methods {row.method}"
 

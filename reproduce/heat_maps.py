@@ -11,17 +11,18 @@ from search.figures import heat_map
 from search.space import Point, Space, point_of
 
 if TYPE_CHECKING:
-    from scd_core.tracking import RunInfo, Tracking
+    from scd_core.tracking import Tracking
 
 PAIRS = (("alpha", "lambda"), ("r_A", "r_B"))
 """Settings of each map, across and up."""
 
 
 def searched(store: Tracking, name: str) -> dict[Point, float]:
-    """The points of a search with the mean over seeds of their best dev evaluation.
+    """The points of a search with the mean over its seeds of their best dev evaluation.
 
-    Trials of other searches of the same recipe and data count where they lie on its grid, as they
-    do in the search; a pruned trial counts with the best that it reached.
+    As in the search: a finished trial of another search of the same recipe and data counts where it
+    is one of this one's; a pruned one only if it is this one's own, and only where no seed of its
+    point was trained to the end.
 
     Raises:
         ValueError: there is no such search, or none of its trials has a score.
@@ -31,20 +32,27 @@ def searched(store: Tracking, name: str) -> dict[Point, float]:
         known = sorted(searches) or "none"
         raise ValueError(f"--search {name!r} is not in {store.address}; those there are: {known}")
     search = searches[name]
-    axes = (json.loads(search.params[f"space.{axis}"]) for axis in ("alpha", "lam", "r_a", "r_b"))
-    grid = set(Space(*map(tuple, axes)).points)
-    scores: dict[Point, dict[str, float]] = {}
+    file = store.file(search.run_id, "search.json")
+    if file is None:
+        raise ValueError(f"--search {name!r}: its MLflow run has no search.json, so no grid")
+    plan = json.loads(file.read_text(encoding="utf-8"))
+    axes = (tuple(plan[f"space.{axis}"]) for axis in ("alpha", "lam", "r_a", "r_b"))
+    grid, seeds = set(Space(*axes).points), set(map(str, plan["seeds"]))
+    whole: dict[Point, dict[str, float]] = {}
+    pruned: dict[Point, dict[str, float]] = {}
     for run in store.find("trial", **{"scd.base": search.tags["scd.base"]}):
-        point, score = point_of(run.params), run.metrics.get(f"best.{search.params['metric']}")
-        if point in grid and score is not None and _settled(run):
-            scores.setdefault(point, {})[run.tags["scd.identity"]] = score
-    if not scores:
+        point, seed = point_of(run.params), run.tags.get("scd.seed", "")
+        score = run.metrics.get(f"best.{plan['metric']}")
+        if point not in grid or seed not in seeds or score is None:
+            continue
+        rule, own = run.tags.get("scd.pruned_by"), run.tags.get("scd.search") == name
+        if run.status == "FINISHED" or (own and rule == "collapse"):
+            whole.setdefault(point, {})[seed] = score
+        elif own and rule:
+            pruned.setdefault(point, {})[seed] = score
+    if not whole and not pruned:
         raise ValueError(f"--search {name!r}: none of its trials has a score yet")
-    return {point: statistics.fmean(found.values()) for point, found in scores.items()}
-
-
-def _settled(run: RunInfo) -> bool:
-    return run.status == "FINISHED" or bool(run.tags.get("scd.pruned_by"))
+    return {point: statistics.fmean(found.values()) for point, found in (pruned | whole).items()}
 
 
 def write(store: Tracking, name: str, folder: Path) -> list[Path]:

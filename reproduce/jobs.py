@@ -15,6 +15,7 @@ from scd_core.encoder import Pooling
 from scd_core.evaluation.suite import load_suite
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.recipe import Recipe
+from scd_core.run_folder import model_path
 from scd_core.tracking import RunInfo, Tracking, latest_finished
 
 _TAGS = {"sts": STS_PROTOCOL, "transfer": TRANSFER_PROTOCOL}
@@ -113,8 +114,10 @@ class Training(_Job):
         return found.run_id if found else None
 
     def measure(self, group: str, store: Tracking) -> int:
-        """Train where that is not done, and evaluate where the scores are not there then."""
-        if self.trained(store) is None:
+        """Train where that is not done, or its model is not here any more; then evaluate where the
+        scores are still not there."""
+        run = self.trained(store)
+        if run is None or not model_path(Path(run.tags["scd.folder"])).is_dir():
             file = places.cache() / "recipes" / f"{self.identity}.toml"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(self.recipe.to_toml(), encoding="utf-8")

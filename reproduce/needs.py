@@ -48,8 +48,8 @@ class Needs:
     nli: str | None
     """Corpus of triplets; without it there is no supervised SimCSE."""
     data_dir: Path | None
-    _read: list[Inputs] = field(default_factory=list, init=False, repr=False, compare=False)
-    """By earlier trainings: most share their sentences, a million of them."""
+    _last: list[Inputs] = field(default_factory=list, init=False, repr=False, compare=False)
+    """Of the training before: most share their sentences, a million of them."""
 
     def jobs(self, tables: Sequence[Name], methods: Sequence[str]) -> tuple[list[Job], list[str]]:
         """The jobs of all tables, each once, and the titles of rows that no job measures.
@@ -172,8 +172,8 @@ class Needs:
     def _trainings(self, recipe: Recipe, tests: Tasks, what: str = "") -> Iterator[Job]:
         objective = recipe.objective
         terms = " (L_S)" * (objective.alpha == 0) + " (L_C)" * (objective.self_weight == 0)
-        inputs = prepare(absolute(recipe), next(reversed(self._read), None))
-        self._read.append(inputs)
+        inputs = prepare(absolute(recipe), *self._last)
+        self._last[:] = [inputs]
         for seed in self.seeds:
             of_seed = dataclasses.replace(
                 inputs, recipe=dataclasses.replace(inputs.recipe, seed=seed)

@@ -13,7 +13,7 @@ from reproduce.jobs import Job
 from scd_core import places, provenance
 from scd_core.tracking import Tracking
 from search.cluster import connected
-from search.interrupt import Interrupted, Interrupts
+from search.interrupt import Interrupts
 from search.machine import Share
 
 # isort: split
@@ -42,13 +42,13 @@ def run_all(
         tick: Told how many are running, about twice a second.
 
     Raises:
-        Interrupted: a signal asked to stop; what was running has saved its work, or was given two
-            minutes for it.
-        ValueError: no cluster answers at ``address``, or another process is running jobs.
+        Interrupted: a signal asked to stop; what was running was given two minutes to save its
+            work.
+        ValueError: no cluster answers at ``address``.
     """
     waiting = list(reversed(jobs))
     running: dict[Any, Job] = {}
-    with _alone(), Interrupts() as interrupts, connected(share, address):
+    with Interrupts() as interrupts, connected(share, address):
         interrupts.listen()  # Ray has put its own handlers in their place
         start = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_retries=_LOST)(work)
         threads, asked = max(1, int(share.cpus)), provenance.command()
@@ -62,13 +62,13 @@ def run_all(
                     ended(running.pop(reference), _failure(reference))
                 tick(len(running))
                 interrupts.check()
-        except Interrupted:
+        except BaseException:
             _stop(list(running))
             raise
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """One command at a time in this home: two would measure the same rows. Ends with the process.
 
     Raises:
@@ -96,16 +96,16 @@ def work(job: Job, threads: int, asked: str) -> None:
     with provenance.asked_by(asked):
         for group in job.tests.groups:
             if job.finished(group, store) is None and job.measure(group, store):
-                return  # interrupted: all is kept
+                raise RuntimeError("its worker was told to stop; what it did is kept")
 
 
 def _failure(reference: Any) -> str:
     try:
         ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        return str(error.cause)
+        return str(error.cause).strip() or type(error.cause).__name__
     except ray.exceptions.RayError as error:
-        return str(error).strip().splitlines()[0]
+        return str(error).strip().partition("\n")[0] or type(error).__name__
     return ""
 
 

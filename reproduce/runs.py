@@ -14,11 +14,11 @@ from rich.table import Table
 
 from reproduce.jobs import Job, Training
 from reproduce.needs import Name, Needs
-from reproduce.pool import run_all
-from scd_core import cli, forecast
+from reproduce.pool import alone, run_all
+from scd_core import cli, forecast, inputs
 from scd_core.cli import console
-from scd_core.inputs import prepare
-from scd_core.recipe import Recipe
+from scd_core.models import model_folder
+from scd_core.recipe import Model, Recipe
 from scd_core.tracking import Tracking
 from search import cluster
 from search.display import duration
@@ -26,6 +26,8 @@ from search.interrupt import Interrupted
 from search.machine import Share, cpu_count, free_bytes, share_out
 
 _SAY_EVERY = 60.0  # seconds between lines where there is no terminal
+_BASE_BYTES, _TIMES_WEIGHTS = 2 << 30, 20
+"""Memory of a training on a CPU: BERT-base at batch 192 took 7 to 10 GB, 440 MB of it weights."""
 Found = Mapping[str, Mapping[str, str | None]]
 """Run ids by a job's key and a group of test tasks; None where no run has these scores."""
 
@@ -74,7 +76,8 @@ def run(arguments: Sequence[str]) -> int:
     """Parse flags, print plan and forecast, run what is missing.
 
     Returns:
-        The exit code: 0 where all runs are there, 1 where some failed, else the signal's.
+        The exit code: 0 where all runs are there, or were only planned, 1 where some failed, else
+        the signal's.
     """
     command = tyro.cli(Command, args=arguments, prog="python -m reproduce.runs")
     if not command.seeds or min(command.seeds) < 0:
@@ -89,21 +92,24 @@ def run(arguments: Sequence[str]) -> int:
     found = {j.key: {g: j.finished(g, store) for g in j.tests.groups} for j in jobs}
     _print_plan(jobs, found, left_out)
     missing = [job for job in jobs if None in found[job.key].values()]
-    if missing:
-        share = _share(command, len(missing))
+    if not missing:
+        return 0
+    share = _share(command, len(missing))
+    if command.dry_run:
         _print_forecast(missing, store, share, command.address)
-        if not command.dry_run:
-            return _run(missing, share, command, arguments)
-    return 0
+        return 0
+    with alone():
+        _print_forecast(missing, store, share, command.address)
+        return _run(missing, share, command)
 
 
 def _needs(command: Command) -> Needs:
     def absolute(path: Path | None) -> Path | None:
         return path.expanduser().resolve() if path else None
 
-    backbone = command.backbone
+    named = Recipe(model=Model(name=command.backbone))
     return Needs(
-        backbone,
+        inputs.absolute(named).model.name,
         command.seeds,
         command.corpus,
         absolute(command.glove),
@@ -114,12 +120,22 @@ def _needs(command: Command) -> Needs:
 
 def _share(command: Command, jobs: int) -> Share:
     there = cluster.resources(command.address)
-    cpus, gpus = there or (cpu_count(), torch.cuda.device_count())
-    flags = command.concurrent, command.cpus_per_trial, command.gpus_per_trial
-    return share_out(jobs, cpus, gpus, None if there else free_bytes(), *flags)
+    cpus, gpus = (cpu_count(), torch.cuda.device_count()) if there is None else there[:2]
+    weights = model_folder(command.backbone).glob("model*.safetensors")
+    return share_out(
+        jobs,
+        cpus,
+        gpus,
+        None if there else free_bytes(),
+        command.concurrent,
+        command.cpus_per_trial,
+        command.gpus_per_trial,
+        None if there is None else there[2],
+        _BASE_BYTES + _TIMES_WEIGHTS * sum(path.stat().st_size for path in weights),
+    )
 
 
-def _run(missing: Sequence[Job], share: Share, command: Command, arguments: Sequence[str]) -> int:
+def _run(missing: Sequence[Job], share: Share, command: Command) -> int:
     failed: list[str] = []
     done, said, began = 0, time.monotonic(), time.monotonic()
     with cli.progress_bar() as bar:
@@ -145,7 +161,7 @@ def _run(missing: Sequence[Job], share: Share, command: Command, arguments: Sequ
         try:
             run_all(missing, share, command.address, ended, tick)
         except Interrupted as stop:
-            line(f"stopped by {stop}; everything so far is kept, the same command goes on")
+            line(f"stopped by {stop}; what was saved is kept, the same command goes on")
             return stop.exit_code
     if failed:
         console.print(f"{len(failed)} of {len(missing)} failed; the same command tries them again.")
@@ -177,16 +193,16 @@ def _print_forecast(
     for job in missing:
         if isinstance(job, Training) and not job.trained(store):
             kinds.setdefault(_kind(job.recipe), []).append(job.recipe)
-    hours, threads = 0.0, max(1, int(share.cpus))
+    hours, threads, read = 0.0, max(1, int(share.cpus)), None
     for recipes in kinds.values():
-        inputs = prepare(recipes[0])
-        with console.status(f"timing a few steps of {inputs.recipe.method}"):
-            cost = cluster.call(address, share, forecast.measure, inputs, threads)
-        each = cost.seconds(inputs.total_steps, inputs.recipe.selection.every) / 3600
+        read = inputs.prepare(recipes[0], read)
+        with console.status(f"timing a few steps of {read.recipe.method}"):
+            cost = cluster.call(address, share, forecast.measure, read, threads)
+        each = cost.seconds(read.total_steps, read.recipe.selection.every) / 3600
         hours += each * len(recipes)
         console.print(
-            f"{inputs.recipe.method}, {inputs.recipe.optim.precision}: {cost.step:.2f} s a step, "
-            f"{inputs.total_steps:,} steps, about {each:.2f} h each, {len(recipes)} of them",
+            f"{read.recipe.method}, {read.recipe.optim.precision}: {cost.step:.2f} s a step, "
+            f"{read.total_steps:,} steps, about {each:.2f} h each, {len(recipes)} of them",
             highlight=False,
         )
     if kinds:

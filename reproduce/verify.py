@@ -48,8 +48,8 @@ def verify(table: Table, row: str, store: Tracking, data_dir: Path | None) -> li
         data_dir: folder that holds ``senteval/``.
 
     Raises:
-        ValueError: there is no such row, it has no runs, its method is none that
-            ``scd_core.evaluate`` runs, or what it read or how it scored has changed.
+        ValueError: there is no such row, it has no runs, it cannot be made again from here, or
+            what it read or how it scored has changed.
     """
     frame = table.frame
     found = frame[(frame["row"] == row) | (frame["title"] == row)]
@@ -105,11 +105,19 @@ def _evaluated(
 
 def _fitted(run: RunInfo, kind: str, data_dir: Path | None) -> dict[str, float | None]:
     """Scores of a method that is fitted once more, if ``reproduce.runs`` makes this very run."""
+    import torch
+
     from reproduce.jobs import Fitted  # here: as above
     from reproduce.needs import Needs
     from scd_core.evaluation.suite import load_suite, measure
 
     tags = run.tags
+    if tags["scd.method"] == "glove":
+        raise ValueError(
+            f"run {run.run_id}: --verify takes no file of word vectors; it was made by: "
+            f"{tags.get('scd.command')}"
+        )
+    torch.set_num_threads(int(tags.get("provenance.threads", torch.get_num_threads())))
     seeds = (int(tags.get("scd.seed", "0")),)
     needs = Needs(tags["scd.model"], seeds, None, None, None, data_dir)
     jobs, _ = needs.jobs(("figure2",), (tags["scd.method"],)) if tags["scd.model"] else ([], [])

@@ -274,11 +274,14 @@ class Tracking:
                     "another store (MLFLOW_TRACKING_URI)"
                 )
             place = (places.home() / "mlartifacts" / name).as_uri() if self._local else None
-            self._experiments[name] = str(
-                known.experiment_id
-                if known is not None
-                else self._client.create_experiment(name, artifact_location=place)
-            )
+            if known is None:
+                try:
+                    self._client.create_experiment(name, artifact_location=place)
+                except TrackingError:  # another process may have made it meanwhile
+                    if self._client.get_experiment_by_name(name) is None:
+                        raise
+                known = self._client.get_experiment_by_name(name)
+            self._experiments[name] = str(known.experiment_id)
         return self._experiments[name]
 
 

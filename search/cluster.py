@@ -120,17 +120,18 @@ def join(address: str) -> None:
     _quiet()
 
 
-def resources(address: str | None) -> tuple[int, int] | None:
-    """CPUs and GPUs of the cluster at ``address``; None without one."""
+def resources(address: str | None) -> tuple[int, int, int] | None:
+    """CPUs, GPUs and the CPUs of the largest node of the cluster at ``address``; None without."""
     if address is None:
         return None
     was_connected = ray.is_initialized()
     if not was_connected:
         join(address)
     found = ray.cluster_resources()
+    nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
     if not was_connected:
         ray.shutdown()
-    return int(found.get("CPU", 0)), int(found.get("GPU", 0))
+    return int(found.get("CPU", 0)), int(found.get("GPU", 0)), int(max(nodes, default=0))
 
 
 def call(address: str | None, share: Share, function: Callable[..., T], *arguments: Any) -> T:

@@ -178,7 +178,7 @@ def _plan(options: Options, inputs: Inputs, stage: Stage) -> Plan:
     tags = inputs.tags() | collect().tags() | dict(stage.tags)
     of_one_run = {"scd.identity", "scd.recipe_hash", "scd.preset", "scd.seed"}
     there = cluster.resources(options.address)
-    cpus, gpus = there or (cpu_count(), torch.cuda.device_count())
+    cpus, gpus = (cpu_count(), torch.cuda.device_count()) if there is None else there[:2]
     return Plan(
         stage=stage.name,
         recipe=inputs.recipe,
@@ -194,6 +194,7 @@ def _plan(options: Options, inputs: Inputs, stage: Stage) -> Plan:
             options.concurrent,
             options.cpus_per_trial,
             options.gpus_per_trial,
+            None if there is None else there[2],
         ),
         seeds=seeds,
         sampler=options.sampler,

@@ -50,6 +50,8 @@ def share_out(
     concurrent: int | None = None,
     cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
+    node_cpus: int | None = None,
+    trial_bytes: int = _TRIAL_BYTES,
 ) -> Share:
     """Divide a machine among trials; what is given is taken, the rest follows.
 
@@ -58,14 +60,16 @@ def share_out(
 
     Args:
         points: Trials there are; more at a time are not planned.
-        free: Memory in bytes, of which a CPU trial is planned 2 GiB; None for no limit.
+        free: Memory in bytes; None for no limit.
+        node_cpus: Of the largest node, where the machine is a cluster: no trial has more.
+        trial_bytes: Memory that a CPU trial is planned.
 
     Raises:
         ValueError: a trial is to have more than the machine, or less than nothing.
     """
     each_gpu = gpus_per_trial if gpus_per_trial is not None else (1.0 if gpus else 0.0)
     for flag, value, there in (
-        ("--cpus-per-trial", cpus_per_trial, cpus),
+        ("--cpus-per-trial", cpus_per_trial, node_cpus or cpus),
         ("--gpus-per-trial", gpus_per_trial, gpus),
     ):
         if value is not None and not 0 <= value <= there:
@@ -78,7 +82,7 @@ def share_out(
     if each_gpu:
         room.append(int(gpus // each_gpu))
     elif free is not None:
-        room.append(free // _TRIAL_BYTES)
+        room.append(free // trial_bytes)
     side_by_side = concurrent or max(1, min(room))
-    each_cpu = cpus_per_trial or float(max(1, cpus // side_by_side))
+    each_cpu = cpus_per_trial or float(max(1, min(cpus // side_by_side, node_cpus or cpus)))
     return Share(side_by_side, each_cpu, each_gpu)

@@ -7,6 +7,7 @@ homes, meet only in the store: each says there, every minute, that it is alive.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 import uuid
 
@@ -16,6 +17,7 @@ from search.plan import Plan
 
 _HOME, _ALIVE = "scd.home", "scd.alive"
 _BEAT_SECONDS = 60.0
+_SETTLE_SECONDS = 2.0  # between opening a run and looking who else did
 _SILENT_SECONDS = 300.0
 """After so long without a word, a driver is dead. Clocks of machines may differ by less."""
 
@@ -28,9 +30,13 @@ class Presence:
         self._plan, self._store = plan, store
         self._beat = time.monotonic()
         file = places.searches() / "home"
-        places.searches().mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), file.open("x", encoding="ascii") as fresh:
-            fresh.write(uuid.uuid4().hex)
+        if not file.is_file():  # made whole under another name: a reader never finds half of it
+            places.searches().mkdir(parents=True, exist_ok=True)
+            fresh = file.with_name(f"home-{uuid.uuid4().hex}")
+            fresh.write_text(uuid.uuid4().hex, encoding="ascii")
+            with contextlib.suppress(FileExistsError):
+                os.link(fresh, file)
+            fresh.unlink()
         self._home = file.read_text(encoding="ascii")
 
     @property
@@ -38,23 +44,39 @@ class Presence:
         """Of the search's run, now."""
         return {_HOME: self._home, _ALIVE: f"{time.time():.0f}"}
 
-    def refuse(self, mine: str | None = None) -> None:
-        """Check that no other home is searching this recipe and data.
-
-        To be called before the search's run is opened, and after it with its id: of two that open
-        theirs at once, the one with the smaller id goes on.
+    def refuse(self) -> None:
+        """Before the search's run is opened: check that no other home has one of these points.
 
         Raises:
-            ValueError: one is.
+            ValueError: one has.
         """
         for run in self._store.find("search", scd__base=self._plan.base):
-            if self._alive(run) and (mine is None or run.run_id < mine):
-                raise ValueError(
-                    f"a search of this recipe and data, {run.tags.get('scd.search')}, is running "
-                    f"from another folder or machine (MLflow run {run.run_id}), and "
-                    f"{self._plan.name} could train the same points; wait for it, or stop it. One "
-                    f"that was killed counts as running for {_SILENT_SECONDS / 60:.0f} minutes"
-                )
+            if self._alive(run):
+                raise self._refusal(run)
+
+    def settle(self, mine: str) -> None:
+        """After it is opened: of homes that opened at once, one goes on.
+
+        It is the one that was last to open the same run, or has the run with the smallest id.
+
+        Raises:
+            ValueError: it is another; ``mine``, if nobody else has it, is closed.
+        """
+        if self._store.address.startswith("http"):  # homes of one machine seldom share a file
+            time.sleep(_SETTLE_SECONDS)
+        for run in self._store.find("search", scd__base=self._plan.base):
+            if self._alive(run) and run.run_id <= mine:
+                if run.run_id != mine:
+                    self._store.finish(mine, "KILLED", {"scd.reason": "another home was first"})
+                raise self._refusal(run)
+
+    def _refusal(self, run: RunInfo) -> ValueError:
+        return ValueError(
+            f"a search of this recipe and data, {run.tags.get('scd.search')}, is running from "
+            f"another folder or machine (MLflow run {run.run_id}), and {self._plan.name} could "
+            "train the same points; wait for it, or stop it. One that was killed counts as running "
+            f"for {_SILENT_SECONDS / 60:.0f} minutes"
+        )
 
     def beat(self, mine: str) -> None:
         """Called often: say at times that this driver is alive."""

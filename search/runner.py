@@ -62,8 +62,8 @@ def run_search(
             presence = Presence(plan, store)
             presence.refuse()
             ledger.open(untrained, presence.tags)
+            presence.settle(ledger.parent)
             try:
-                presence.refuse(ledger.parent)
                 if not schedule.idle:
                     ended = list(ledger.outcomes.values())
                     with connected(plan.share, address), Display(plan, console, ended) as display:

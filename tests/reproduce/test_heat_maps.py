@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,10 @@ def store() -> Tracking:
     store = Tracking()
     for name, alphas in (("coarse-a", [0.1, 0.2]), ("coarse-b", [0.1, 0.2, 0.3])):
         axes = {"alpha": alphas, "lam": [0.01], "r_a": [0.0], "r_b": [0.1, 0.2]}
-        params = {"metric": METRIC} | {f"space.{axis}": values for axis, values in axes.items()}
-        store.start(
-            "search", name, {"scd.search": name, "scd.base": "b", "scd.identity": name}, params
-        )
+        plan = {"metric": METRIC, "seeds": [0, 1]}
+        plan |= {f"space.{axis}": values for axis, values in axes.items()}
+        tags = {"scd.search": name, "scd.base": "b", "scd.identity": name}
+        store.text(store.start("search", name, tags, {}), json.dumps(plan), "search.json")
 
     def trial(
         alpha: float,
@@ -34,7 +35,7 @@ def store() -> Tracking:
         **tags: str,
     ) -> None:
         symbols = {"alpha": alpha, "lambda": 0.01, "r_A": 0.0, "r_B": r_b}
-        told = {"scd.base": base, "scd.identity": f"{alpha}-{r_b}-{seed}"}
+        told = {"scd.base": base, "scd.seed": str(seed), "scd.search": "coarse-a"}
         told |= {f"scd.{name}": value for name, value in tags.items()}
         run_id = store.create("trial", "trial", told, symbols)
         store.log(run_id, {f"best.{METRIC}": score})
@@ -42,7 +43,10 @@ def store() -> Tracking:
 
     trial(0.1, 0.1, 50.0)
     trial(0.1, 0.1, 52.0, seed=1)
+    trial(0.1, 0.1, 99.0, seed=2)  # a confirmation of the winner
+    trial(0.1, 0.1, 20.0, seed=1, status="KILLED", pruned_by="halving")  # another seed is whole
     trial(0.1, 0.2, 40.0, status="KILLED", pruned_by="halving")
+    trial(0.3, 0.1, 99.0, status="KILLED", pruned_by="halving")  # not of the search that has it
     trial(0.2, 0.1, 99.0, status="KILLED")  # interrupted
     trial(0.2, 0.2, 99.0, base="other")
     trial(0.3, 0.2, 60.0)
@@ -52,7 +56,8 @@ def store() -> Tracking:
 def test_the_maps_show_settled_trials_of_the_grid_by_their_mean(store: Tracking) -> None:
     here = {Point(0.1, 0.01, 0.0, 0.1): 51.0, Point(0.1, 0.01, 0.0, 0.2): 40.0}
     assert heat_maps.searched(store, "coarse-a") == here
-    assert heat_maps.searched(store, "coarse-b") == here | {Point(0.3, 0.01, 0.0, 0.2): 60.0}
+    shared = {Point(0.1, 0.01, 0.0, 0.1): 51.0, Point(0.3, 0.01, 0.0, 0.2): 60.0}
+    assert heat_maps.searched(store, "coarse-b") == shared
 
 
 def test_the_command_writes_two_pictures(store: Tracking, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from filelock import FileLock
 from ray import cloudpickle
 
 from reproduce.jobs import Tasks
-from reproduce.pool import run_all
+from reproduce.pool import alone, run_all
 from scd_core import provenance
 from scd_core.tracking import Tracking
 from search.machine import Share
@@ -53,6 +53,10 @@ class Stub:
         time.sleep(0.3)
         if self.what == "raise":
             raise ValueError(f"no {group} here")
+        if self.what == "assert":
+            raise AssertionError
+        if self.what == "stop":
+            return 130
         if self.what == "die once" and not (self.log / "died").exists():
             (self.log / "died").touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -69,7 +73,7 @@ class Stub:
 
 
 @pytest.mark.usefixtures("shared_ray")
-def test_two_at_a_time_in_order_and_what_fails_fails_alone(tmp_path: Path, own_home: Path) -> None:
+def test_two_at_a_time_in_order_and_what_fails_fails_alone(tmp_path: Path) -> None:
     jobs = [
         Stub("a", tmp_path),
         Stub("b", tmp_path, "raise"),
@@ -90,11 +94,33 @@ def test_two_at_a_time_in_order_and_what_fails_fails_alone(tmp_path: Path, own_h
     assert (tmp_path / "command").read_text() == provenance.command()  # not that of a worker
     assert jobs[0].span("sts")[1] <= jobs[0].span("transfer")[0]  # one training, one worker
     assert jobs[0].span("sts")[0] < jobs[3].span("sts")[0]
-    with FileLock(own_home / "runs" / "jobs.lock"), pytest.raises(ValueError, match="another"):
-        run_all(jobs, share, None, lambda job, why: None)
     again: dict[str, str] = {}
     run_all([jobs[0]], share, None, lambda job, why: again.update({job.title: why}))
     assert again == {"a": ""}
+
+
+def test_one_command_at_a_time(own_home: Path) -> None:
+    with alone():
+        pass
+    with (
+        FileLock(own_home / "runs" / "jobs.lock"),
+        pytest.raises(ValueError, match=r"another reproduce\.runs is at work"),
+        alone(),
+    ):
+        pass
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_what_stopped_or_failed_without_a_word_has_failed(tmp_path: Path) -> None:
+    """A worker that was told to stop, and an error that has no text."""
+    ended: dict[str, str] = {}
+    jobs = [Stub("a", tmp_path, "stop"), Stub("b", tmp_path, "assert")]
+    share = Share(concurrent=1, cpus=1, gpus=0)
+    run_all(jobs, share, None, lambda job, why: ended.update({job.title: why}))
+    assert ended == {
+        "a": "its worker was told to stop; what it did is kept",
+        "b": "AssertionError",
+    }
 
 
 @pytest.fixture(scope="module")

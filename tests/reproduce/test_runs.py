@@ -14,6 +14,7 @@ import pytest
 from reproduce import jobs, needs, pool, runs
 from reproduce.fidelity import variants
 from reproduce.jobs import Job
+from scd_core import places
 from scd_core.evaluation.suite import Suite, load_suite
 from scd_core.evaluation.tasks import load_sample_test
 from scd_core.evaluation_run import protocol_tags
@@ -40,8 +41,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
     def train(arguments: Sequence[str]) -> int:
         inputs = prepare(from_toml(Path(arguments[1])))
         calls.append(f"train {inputs.recipe.method} {inputs.recipe.seed}")
-        store = Tracking()
-        tags = inputs.tags() | {"scd.protocol": PROTOCOL}
+        store, folder = Tracking(), places.runs() / inputs.identity.key
+        (folder / "model").mkdir(parents=True)
+        tags = inputs.tags() | {"scd.protocol": PROTOCOL, "scd.folder": str(folder)}
         store.finish(store.start("train", "stub", tags, {}))
         return 0
 
@@ -254,7 +256,13 @@ def test_a_run_of_another_protocol_does_not_count(ran: Ran, flags: list[str]) ->
     Tracking().tag(run.run_id, {"scd.protocol": "other"})
     assert runs.run(chosen) == 0  # trained already: only evaluated
     assert runs.run(chosen) == 0
-    assert ran == ["train scd 0", "evaluate --tasks sts --track --data-dir"]
+    expected = ["train scd 0", "evaluate --tasks sts --track --data-dir"]
+    assert ran == expected
+    for one in Tracking().find():
+        Tracking().tag(one.run_id, {"scd.protocol": "other"})
+    shutil.rmtree(run.tags["scd.folder"])
+    assert runs.run(chosen) == 0  # there is nothing to evaluate any more
+    assert ran == [*expected, "train scd 0"]
 
 
 def test_the_sample_suite_is_what_load_suite_gives() -> None:

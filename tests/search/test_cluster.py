@@ -113,7 +113,7 @@ def test_a_search_runs_on_all_nodes_of_a_cluster(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:2] == ["(3, 2)", "32"]
+    assert done.stdout.splitlines()[:2] == ["(3, 2, 1)", "32"]
     lines = [line.split(",") for line in log.read_text().splitlines()]
     assert len(lines) == 9
     assert len({node for node, *_ in lines}) == 3

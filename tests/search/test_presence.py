@@ -73,10 +73,37 @@ def test_of_two_that_open_at_once_one_goes_on(
         with monkeypatch.context() as patch:
             patch.setenv("SCD_HOME", str(home))
             try:
-                Presence(plan, store).refuse(parent)
+                Presence(plan, store).settle(parent)
             except ValueError:
                 refused.append(parent)
     assert refused == [max(parents)]
+    statuses = {run.run_id: run.status for run in store.find("search")}
+    assert statuses == {min(parents): "RUNNING", max(parents): "KILLED"}
+
+
+def test_of_two_that_open_the_same_run_the_last_goes_on(
+    store: Tracking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command in two homes at once, resumed: one run, which both have read before."""
+    plan = stubs.plan((0.1, 0.2))
+    opened(plan, store, tmp_path / "first", monkeypatch).close("KILLED")
+    homes = [tmp_path / name for name in ("a", "b")]
+    ledgers, presences = [], []
+    for home in homes:
+        with monkeypatch.context() as patch:
+            patch.setenv("SCD_HOME", str(home))
+            ledgers.append(Ledger(plan, store))
+            presences.append(Presence(plan, store))
+            presences[-1].refuse()
+    for ledger, mine, home in zip(ledgers, presences, homes, strict=True):
+        with monkeypatch.context() as patch:
+            patch.setenv("SCD_HOME", str(home))
+            ledger.open({STSB: 50.0}, mine.tags)
+    assert ledgers[0].parent == ledgers[1].parent
+    with pytest.raises(ValueError, match="is running from another folder"):
+        presences[0].settle(ledgers[0].parent)
+    presences[1].settle(ledgers[1].parent)
+    assert store.get(ledgers[1].parent).status == "RUNNING"
 
 
 def test_it_says_that_it_is_alive(store: Tracking, monkeypatch: pytest.MonkeyPatch) -> None:
