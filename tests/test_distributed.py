@@ -54,6 +54,7 @@ def one_of_several(rank: int, world: int, folder: str, bucket: int) -> None:
         sum_gradients(encoder.parameters())
         found.append(results(loss, encoder, projector))
     torch.save(found, f"{folder}/{rank}.pt")
+    dist.barrier()  # one that leaves while the other still talks to it may abort
     dist.destroy_process_group()
 
 
