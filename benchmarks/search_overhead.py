@@ -37,8 +37,6 @@ from search.trial import Report
 
 METRIC = "dev.stub.spearman_all"
 _ONE = "measure"
-
-
 _WORKERS = 2
 _SECONDS = "SCD_STUB_SECONDS"
 

@@ -50,9 +50,9 @@ def run(arguments: Sequence[str]) -> int:
     """Parse flags, draw and write. Returns the exit code."""
     options = tyro.cli(Options, prog="python -m reproduce.figures", args=arguments)
     store = open_store()
-    if options.search and store is None:
-        raise ValueError(f"--search: the MLflow store {places.tracking_uri()} is not there")
-    if options.search and store is not None:
+    if options.search:
+        if store is None:
+            raise ValueError(f"--search: the MLflow store {places.tracking_uri()} is not there")
         from reproduce import heat_maps  # here: the search's modules take seconds
 
         written = [

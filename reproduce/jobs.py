@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
 
-from reproduce.layouts import STS_PROTOCOL, TRANSFER_PROTOCOL
 from reproduce.methods.measure import Fitting, measure_and_track
 from scd_core import evaluate, places, train
 from scd_core.encoder import Pooling
 from scd_core.evaluation.suite import load_suite
+from scd_core.evaluation_run import protocol_tags
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.recipe import Recipe
 from scd_core.run_folder import model_path
 from scd_core.tracking import RunInfo, Tracking, latest_finished
-
-_TAGS = {"sts": STS_PROTOCOL, "transfer": TRANSFER_PROTOCOL}
-"""Of a run, by the group of test tasks: which protocol it has their scores by."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Tasks:
 
     def tag(self, group: str) -> dict[str, str]:
         """That a run with the group's scores has, by this protocol."""
-        return {_TAGS[group]: self.protocols[group]}
+        return protocol_tags({group: self.protocols[group]})
 
     def flags(self, group: str) -> list[str]:
         """Of ``python -m scd_core.evaluate``."""
@@ -48,52 +45,31 @@ class Tasks:
         return ["--tasks", group, "--track", *where]
 
 
-class Job(Protocol):
+@dataclass(frozen=True)
+class Job(ABC):
     """Runs of one encoder on one or several groups of test tasks; picklable, for a worker."""
 
-    @property
-    def title(self) -> str:
-        """For people."""
-        ...
+    title: str
+    """For people."""
+    tests: Tasks
+    """What it is measured on."""
 
     @property
     def key(self) -> str:
         """Of different jobs, different ones."""
-        ...
-
-    @property
-    def tests(self) -> Tasks:
-        """What it is measured on."""
-        ...
-
-    def finished(self, group: str, store: Tracking) -> str | None:
-        """The finished run with these scores and this identity, if there is one."""
-        ...
-
-    def measure(self, group: str, store: Tracking) -> int:
-        """Leave such a run. Returns an exit code, 0 where it is there now."""
-        ...
-
-    def on(self, tests: Tasks) -> Self:
-        """The same for other tests."""
-        ...
-
-
-@dataclass(frozen=True)
-class _Job:
-    title: str
-    tests: Tasks
-
-    @property
-    def key(self) -> str:
         return self.title
 
-    def on(self, tests: Tasks) -> Self:
-        return dataclasses.replace(self, tests=tests)
+    @abstractmethod
+    def finished(self, group: str, store: Tracking) -> str | None:
+        """The finished run with these scores and this identity, if there is one."""
+
+    @abstractmethod
+    def measure(self, group: str, store: Tracking) -> int:
+        """Leave such a run. Returns an exit code, 0 where it is there now."""
 
 
 @dataclass(frozen=True)
-class Training(_Job):
+class Training(Job):
     """A recipe trained with a seed; an evaluation of it where its own test scores are others."""
 
     recipe: Recipe
@@ -136,7 +112,7 @@ class Training(_Job):
 
 
 @dataclass(frozen=True)
-class Untrained(_Job):
+class Untrained(Job):
     """An encoder as it comes."""
 
     model: str
@@ -158,7 +134,7 @@ class Untrained(_Job):
 
 
 @dataclass(frozen=True)
-class Fitted(_Job):
+class Fitted(Job):
     """A method fitted on sentences, or on none."""
 
     fitting: Fitting

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast
 
@@ -20,7 +21,7 @@ from reproduce.methods.whitening import Whitening
 from reproduce.published import PublishedRow, published_table
 from scd_core.encoder import Pooling
 from scd_core.evaluation.protocols import DEFAULT, SEED
-from scd_core.evaluation.suite import load_suite
+from scd_core.evaluation.suite import Suite, load_suite
 from scd_core.export import saved_pooling
 from scd_core.inputs import Inputs, absolute, prepare
 from scd_core.models import BUNDLED, model_folder
@@ -72,20 +73,24 @@ class Needs:
                 jobs += of_row
             jobs += self._extra(table, tests, methods)
             for job in jobs:
-                known = found.get(job.key)
-                found[job.key] = known.on(known.tests | job.tests) if known else job
+                known = found.get(job.key, job)
+                found[job.key] = dataclasses.replace(known, tests=known.tests | job.tests)
         return list(found.values()), left_out
 
     def _tests(self, group: str) -> Tasks:
-        protocols = load_suite((group,), self.data_dir).protocols(DEFAULT, SEED, None)
-        return Tasks((group,), protocols, self.data_dir)
+        suite = self._sts if group == "sts" else load_suite((group,), self.data_dir)
+        return Tasks((group,), suite.protocols(DEFAULT, SEED, None), self.data_dir)
+
+    @cached_property
+    def _sts(self) -> Suite:
+        return load_suite(("sts",), self.data_dir)
 
     def _rows(self, table: Name, methods: Sequence[str]) -> Iterator[PublishedRow]:
         """Of Figure 2, the rows of Table 1."""
         if table == "fidelity":
             return
         for row in published_table("table1" if table == "figure2" else f"table{table}").rows:
-            if row.section == family(self.backbone) and (not methods or row.method in methods):
+            if row.section == family(self.backbone) and _asked(row.method, methods):
                 yield row
 
     def _of_row(self, row: PublishedRow, tests: Tasks) -> Iterator[Job]:
@@ -102,7 +107,7 @@ class Needs:
 
     def _extra(self, table: Name, tests: Tasks, methods: Sequence[str]) -> Iterator[Job]:
         """Rows that the paper does not have."""
-        if table == "fidelity" and (not methods or "scd" in methods):
+        if table == "fidelity" and _asked("scd", methods):
             yield from self._of_fidelity(tests)
         elif table == "figure2":
             yield from self._of_figure(tests, methods)
@@ -118,14 +123,14 @@ class Needs:
     def _of_figure(self, tests: Tasks, methods: Sequence[str]) -> Iterator[Job]:
         """The average of the last layer; flow and whitening of the vectors that an encoder is meant
         to give, where it says which (SBERT); supervised SimCSE, where there are triplets."""
-        if not methods or "embedding" in methods:
+        if _asked("embedding", methods):
             yield self._untrained("mean", tests)
         if own := saved_pooling(model_folder(self.backbone)):
             for method in ("whitening", "flow"):
-                if not methods or method in methods:
+                if _asked(method, methods):
                     yield from self._fitted(method, own, tests)
         supervised = preset(_SUPERVISED)
-        if self.nli and (not methods or supervised.method in methods):
+        if self.nli and _asked(supervised.method, methods):
             recipe = self.adapted(supervised)
             data = dataclasses.replace(recipe.data, corpus=self.nli)
             yield from self._trainings(dataclasses.replace(recipe, data=data), tests)
@@ -161,7 +166,7 @@ class Needs:
         """BERT-whitening and BERT-flow on the sentences of the test sets ("target")."""
         if tests.groups != ("sts",):
             return
-        corpus = target(load_suite(tests.groups, self.data_dir).pairs)
+        corpus = target(self._sts.pairs)
         base = encoder(self.backbone, pooling)
         seeds = self.seeds if method == "flow" else (None,)
         for seed in seeds:
@@ -180,6 +185,10 @@ class Needs:
             )
             title = f"{recipe.method}{terms} {self.backbone}{what} seed {seed}"
             yield Training(title, tests, of_seed.recipe, of_seed.identity.key)
+
+
+def _asked(method: str, methods: Sequence[str]) -> bool:
+    return not methods or method in methods
 
 
 def family(backbone: str) -> Literal["bert", "roberta"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -113,5 +112,4 @@ def _stop(running: Sequence[Any]) -> None:
     """Interrupt what is running, as Ctrl-C would, and wait until it has saved its work."""
     for reference in running:
         ray.cancel(reference)
-    until = time.monotonic() + _GRACE_SECONDS
-    ray.wait(running, num_returns=len(running), timeout=until - time.monotonic())
+    ray.wait(running, num_returns=len(running), timeout=_GRACE_SECONDS)

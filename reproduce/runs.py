@@ -7,7 +7,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 import tyro
 from rich.markup import escape
 from rich.table import Table
@@ -23,11 +22,12 @@ from scd_core.tracking import Tracking
 from search import cluster
 from search.display import duration
 from search.interrupt import Interrupted
-from search.machine import Share, cpu_count, free_bytes, share_out
+from search.machine import TRIAL_BYTES, Share
 
 _SAY_EVERY = 60.0  # seconds between lines where there is no terminal
-_BASE_BYTES, _TIMES_WEIGHTS = 2 << 30, 20
-"""Memory of a training on a CPU: BERT-base at batch 192 took 7 to 10 GB, 440 MB of it weights."""
+_TIMES_WEIGHTS = 20
+"""Memory of a training on a CPU beyond ``TRIAL_BYTES``: BERT-base at batch 192 took 7 to 10 GB,
+440 MB of it weights."""
 Found = Mapping[str, Mapping[str, str | None]]
 """Run ids by a job's key and a group of test tasks; None where no run has these scores."""
 
@@ -119,19 +119,14 @@ def _needs(command: Command) -> Needs:
 
 
 def _share(command: Command, jobs: int) -> Share:
-    there = cluster.resources(command.address)
-    cpus, gpus = (cpu_count(), torch.cuda.device_count()) if there is None else there[:2]
     weights = model_folder(command.backbone).glob("model*.safetensors")
-    return share_out(
+    return cluster.share_of(
+        command.address,
         jobs,
-        cpus,
-        gpus,
-        None if there else free_bytes(),
         command.concurrent,
         command.cpus_per_trial,
         command.gpus_per_trial,
-        None if there is None else there[2],
-        _BASE_BYTES + _TIMES_WEIGHTS * sum(path.stat().st_size for path in weights),
+        TRIAL_BYTES + _TIMES_WEIGHTS * sum(path.stat().st_size for path in weights),
     )
 
 

@@ -9,8 +9,10 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import torch
+
 from scd_core import places
-from search.machine import Share
+from search.machine import TRIAL_BYTES, Share, cpu_count, free_bytes, share_out
 
 # Read by Ray on import, and by its workers. They keep it off the network, out of our terminal, away
 # from the working directory and from packing up the checkout, and leave signals to us.
@@ -132,6 +134,28 @@ def resources(address: str | None) -> tuple[int, int, int] | None:
     if not was_connected:
         ray.shutdown()
     return int(found.get("CPU", 0)), int(found.get("GPU", 0)), int(max(nodes, default=0))
+
+
+def share_of(
+    address: str | None,
+    trials: int,
+    concurrent: int | None,
+    cpus_per_trial: float | None,
+    gpus_per_trial: float | None,
+    trial_bytes: int = TRIAL_BYTES,
+) -> Share:
+    """This machine, or the cluster at ``address``, divided among trials.
+
+    Raises:
+        ValueError: no cluster answers, or a trial is to have more than there is.
+    """
+    there = resources(address)
+    if there is None:
+        cpus, gpus, free, node = cpu_count(), torch.cuda.device_count(), free_bytes(), None
+    else:  # the memory of its nodes is Ray's to watch
+        (cpus, gpus, node), free = there, None
+    flags = concurrent, cpus_per_trial, gpus_per_trial
+    return share_out(trials, cpus, gpus, free, *flags, node, trial_bytes)
 
 
 def call(address: str | None, share: Share, function: Callable[..., T], *arguments: Any) -> T:

@@ -25,7 +25,6 @@ from search.conclusion import conclude
 from search.forecast import forecast, spent
 from search.interrupt import Interrupted
 from search.ledger import read_outcomes, refuse_another
-from search.machine import cpu_count, free_bytes, share_out
 from search.options import Options
 from search.outcome import Outcome, ranked
 from search.plan import Budget, Plan, base_of
@@ -177,8 +176,6 @@ def _plan(options: Options, inputs: Inputs, stage: Stage) -> Plan:
         trials = _QUICK_TRIALS if options.preset == "quick" else _TRIALS
     tags = inputs.tags() | collect().tags() | dict(stage.tags)
     of_one_run = {"scd.identity", "scd.recipe_hash", "scd.preset", "scd.seed"}
-    there = cluster.resources(options.address)
-    cpus, gpus = (cpu_count(), torch.cuda.device_count()) if there is None else there[:2]
     return Plan(
         stage=stage.name,
         recipe=inputs.recipe,
@@ -186,15 +183,12 @@ def _plan(options: Options, inputs: Inputs, stage: Stage) -> Plan:
         data_fingerprint=inputs.identity.data_fingerprint,
         metric=inputs.selection_key,
         steps=inputs.total_steps,
-        share=share_out(
+        share=cluster.share_of(
+            options.address,
             len(stage.space.points) * len(seeds),
-            cpus,
-            gpus,
-            None if there else free_bytes(),
             options.concurrent,
             options.cpus_per_trial,
             options.gpus_per_trial,
-            None if there is None else there[2],
         ),
         seeds=seeds,
         sampler=options.sampler,

@@ -6,7 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_TRIAL_BYTES = 2 << 30  # one CPU trial of a small encoder with its optimizer, rounded up
+TRIAL_BYTES = 2 << 30
+"""One CPU trial of a small encoder with its optimizer, rounded up."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def share_out(
     cpus_per_trial: float | None = None,
     gpus_per_trial: float | None = None,
     node_cpus: int | None = None,
-    trial_bytes: int = _TRIAL_BYTES,
+    trial_bytes: int = TRIAL_BYTES,
 ) -> Share:
     """Divide a machine among trials; what is given is taken, the rest follows.
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 import uuid
+from collections.abc import Iterator
 
 from scd_core import places
 from scd_core.tracking import RunInfo, Tracking, TrackingError
@@ -50,9 +51,8 @@ class Presence:
         Raises:
             ValueError: one has.
         """
-        for run in self._store.find("search", scd__base=self._plan.base):
-            if self._alive(run):
-                raise self._refusal(run)
+        for run in self._alive():
+            raise self._refusal(run)
 
     def settle(self, mine: str) -> None:
         """After it is opened: of homes that opened at once, one goes on.
@@ -64,10 +64,10 @@ class Presence:
         """
         if self._store.address.startswith("http"):  # homes of one machine seldom share a file
             time.sleep(_SETTLE_SECONDS)
-        for run in self._store.find("search", scd__base=self._plan.base):
-            if self._alive(run) and run.run_id <= mine:
-                if run.run_id != mine:
-                    self._store.finish(mine, "KILLED", {"scd.reason": "another home was first"})
+        for run in self._alive():
+            if run.run_id < mine:
+                self._store.finish(mine, "KILLED", {"scd.reason": "another home was first"})
+            if run.run_id <= mine:
                 raise self._refusal(run)
 
     def _refusal(self, run: RunInfo) -> ValueError:
@@ -85,7 +85,10 @@ class Presence:
             with contextlib.suppress(TrackingError):  # a server that is away for a while
                 self._store.tag(mine, self.tags)
 
-    def _alive(self, run: RunInfo) -> bool:
-        elsewhere = run.tags.get(_HOME, self._home) != self._home
-        silent = time.time() - float(run.tags.get(_ALIVE, "0"))
-        return run.status == "RUNNING" and elsewhere and silent < _SILENT_SECONDS
+    def _alive(self) -> Iterator[RunInfo]:
+        """Searches of this recipe and data that another home is running."""
+        for run in self._store.find("search", scd__base=self._plan.base):
+            elsewhere = run.tags.get(_HOME, self._home) != self._home
+            silent = time.time() - float(run.tags.get(_ALIVE, "0"))
+            if run.status == "RUNNING" and elsewhere and silent < _SILENT_SECONDS:
+                yield run

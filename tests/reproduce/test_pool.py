@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import pytest
 from filelock import FileLock
 from ray import cloudpickle
 
-from reproduce.jobs import Tasks
+from reproduce.jobs import Job, Tasks
 from reproduce.pool import alone, run_all
 from scd_core import provenance
 from scd_core.tracking import Tracking
@@ -25,24 +24,16 @@ from search.machine import Share
 from tests.conftest import WORDS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+BOTH = Tasks(("sts", "transfer"), {}, None)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @dataclass(frozen=True)
-class Stub:
+class Stub(Job):
     """A job that writes down when it ran; ``what`` says how it ends."""
 
-    title: str
     log: Path
     what: str = ""
-
-    @property
-    def tests(self) -> Tasks:
-        return Tasks(("sts", "transfer"), {}, None)
-
-    @property
-    def key(self) -> str:
-        return self.title
 
     def finished(self, group: str, store: Tracking) -> str | None:
         done = self.log / f"{self.title}-{group}"
@@ -64,9 +55,6 @@ class Stub:
         (self.log / "command").write_text(provenance.command())
         return 0
 
-    def on(self, tests: Tasks) -> Self:
-        raise NotImplementedError
-
     def span(self, group: str) -> tuple[float, float]:
         began, ended = (self.log / f"{self.title}-{group}").read_text().split()
         return float(began), float(ended)
@@ -75,10 +63,10 @@ class Stub:
 @pytest.mark.usefixtures("shared_ray")
 def test_two_at_a_time_in_order_and_what_fails_fails_alone(tmp_path: Path) -> None:
     jobs = [
-        Stub("a", tmp_path),
-        Stub("b", tmp_path, "raise"),
-        Stub("c", tmp_path, "die once"),
-        Stub("d", tmp_path),
+        Stub("a", BOTH, tmp_path),
+        Stub("b", BOTH, tmp_path, "raise"),
+        Stub("c", BOTH, tmp_path, "die once"),
+        Stub("d", BOTH, tmp_path),
     ]
     ended: dict[str, str] = {}
     most = 0
@@ -114,7 +102,7 @@ def test_one_command_at_a_time(own_home: Path) -> None:
 def test_what_stopped_or_failed_without_a_word_has_failed(tmp_path: Path) -> None:
     """A worker that was told to stop, and an error that has no text."""
     ended: dict[str, str] = {}
-    jobs = [Stub("a", tmp_path, "stop"), Stub("b", tmp_path, "assert")]
+    jobs = [Stub("a", BOTH, tmp_path, "stop"), Stub("b", BOTH, tmp_path, "assert")]
     share = Share(concurrent=1, cpus=1, gpus=0)
     run_all(jobs, share, None, lambda job, why: ended.update({job.title: why}))
     assert ended == {
