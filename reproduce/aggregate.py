@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # importing MLflow takes seconds, and nothing here calls it
-    from scd_core.tracking import RunInfo
+    from scd_core.run_info import RunInfo
 
 KINDS = ("train", "evaluation")
 

@@ -22,7 +22,7 @@ from reproduce.verdicts import with_figure, with_row
 from scd_core.recipe import Recipe, preset
 
 if TYPE_CHECKING:  # importing MLflow takes seconds
-    from scd_core.tracking import RunInfo
+    from scd_core.run_info import RunInfo
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from reproduce.published import PublishedRow
 from scd_core.recipe import Recipe
 
 if TYPE_CHECKING:  # importing MLflow takes seconds
-    from scd_core.tracking import RunInfo
+    from scd_core.run_info import RunInfo
 
 SEEDS = (0, 1, 2)
 """Seeds that a trained row is measured with."""

@@ -11,7 +11,7 @@ from reproduce.layouts import Name
 from reproduce.sheet import NO_COMMAND, Sheet, row_name, rows, sheet
 
 if TYPE_CHECKING:
-    from scd_core.tracking import RunInfo
+    from scd_core.run_info import RunInfo
 
 _HEAD = """# Results
 

@@ -16,7 +16,8 @@ from scd_core.evaluation_run import protocol_tags
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.recipe import Recipe
 from scd_core.run_folder import model_path
-from scd_core.tracking import RunInfo, Tracking, latest_finished
+from scd_core.run_info import RunInfo, latest_finished
+from scd_core.tracking import Tracking
 
 
 @dataclass(frozen=True)

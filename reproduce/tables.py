@@ -27,7 +27,8 @@ from scd_core.cli import console
 
 if TYPE_CHECKING:
     from scd_core.evaluation.uncertainty import Items
-    from scd_core.tracking import RunInfo, Tracking
+    from scd_core.run_info import RunInfo
+    from scd_core.tracking import Tracking
 
 _NAMES: dict[str, Name] = {"1": "table1", "2": "table2", "3": "table3", "fidelity": "fidelity"}
 _FORMATS = {"markdown": render.markdown, "csv": render.csv, "latex": render.latex}

@@ -14,7 +14,8 @@ from reproduce.layouts import TRANSFER_PROTOCOL, Layout
 from reproduce.rows import FITTED
 
 if TYPE_CHECKING:
-    from scd_core.tracking import RunInfo, Tracking
+    from scd_core.run_info import RunInfo
+    from scd_core.tracking import Tracking
 
 TOLERANCE = 0.01
 """Points. Encoding in other batches, with other threads or on another device moves a cosine by

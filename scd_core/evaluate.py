@@ -27,8 +27,9 @@ from scd_core.inputs import model_label
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.places import cache
 from scd_core.run_folder import model_path
+from scd_core.run_info import RunInfo
 from scd_core.score_table import difference_table, geometry_table, score_table
-from scd_core.tracking import RunInfo, Tracking
+from scd_core.tracking import Tracking
 
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _OF_TRAINING = ("method", "model", "preset", "recipe_hash", "seed", "data_fingerprint")

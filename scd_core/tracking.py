@@ -12,11 +12,11 @@ import json
 import os
 import re
 import socket
+import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 # MLflow reads this on import and otherwise reports usage over the network.
@@ -28,10 +28,12 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag, ViewType
 
 from scd_core import places
-from scd_core.inputs import DataInput
+from scd_core.run_info import RunInfo, Status, read_sqlite
+
+if TYPE_CHECKING:
+    from scd_core.inputs import DataInput  # imports torch, which readers of runs do without
 
 Kind = Literal["train", "search", "trial", "evaluation"]
-Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 EXPERIMENTS: dict[Kind, str] = {
     "train": "scd-train",
     "search": "scd-search",
@@ -42,28 +44,6 @@ _PARAM_LIMIT = 500  # of every MLflow version and store; longer values are short
 _TAG_LIMIT = 5000
 _PAGE = 1000
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
-
-
-@dataclass(frozen=True)
-class RunInfo:
-    """One run as read back: its latest metric values, unrounded, and everything said about it."""
-
-    run_id: str
-    name: str
-    status: Status
-    start_time: int
-    """Milliseconds since 1970."""
-    tags: dict[str, str]
-    params: dict[str, str]
-    metrics: dict[str, float]
-    end_time: int | None = None
-    """Milliseconds since 1970; None while it runs."""
-
-
-def latest_finished(runs: Iterable[RunInfo]) -> RunInfo | None:
-    """The finished run that was started last, of equals the one with the largest id, if any."""
-    done = [run for run in runs if run.status == "FINISHED"]
-    return max(done, key=lambda run: (run.start_time, run.run_id), default=None)
 
 
 class TrackingError(ValueError):
@@ -106,10 +86,11 @@ class Tracking:
         self._local = parts.scheme in ("sqlite", "file", "")
         # Two processes that make the same tables or experiment at once would fail.
         self._making: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        self._file: Path | None = None
         if parts.scheme == "sqlite":
-            file = Path(self.uri.removeprefix("sqlite:///"))
-            file.parent.mkdir(parents=True, exist_ok=True)
-            self._making = FileLock(f"{file}.lock")
+            self._file = Path(self.uri.removeprefix("sqlite:///"))
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._making = FileLock(f"{self._file}.lock")
         elif parts.scheme in ("http", "https"):
             _require_server(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         elif parts.scheme in ("", "file"):
@@ -224,7 +205,7 @@ class Tracking:
         return [(m.step, m.value) for m in sorted(found, key=lambda m: (m.step, m.timestamp))]
 
     def find(self, kind: Kind | None = None, **tags: str) -> list[RunInfo]:
-        """All runs of a kind whose tags match; deleted runs are left out.
+        """All runs of a kind whose tags match, the newest first; deleted runs are left out.
 
         A double underscore in a keyword stands for a dot: ``scd__method="scd"``.
         """
@@ -232,8 +213,24 @@ class Tracking:
         known = {name: self._client.get_experiment_by_name(name) for name in sorted(names)}
         ids = [e.experiment_id for e in known.values() if e and e.lifecycle_stage == "active"]
         wanted = {key.replace("__", "."): value for key, value in tags.items()}
-        clauses = [f"tags.`scd.kind` = '{kind}'"] if kind else []
-        clauses += [f"tags.`{k}` = '{v}'" for k, v in wanted.items() if "'" not in v]
+        wanted |= {"scd.kind": kind} if kind else {}
+        runs = None if tags or not ids else self._whole(ids)
+        if runs is None:
+            runs = self._pages(ids, wanted)
+        return [run for run in runs if wanted.items() <= run.tags.items()]
+
+    def _whole(self, ids: Sequence[str]) -> list[RunInfo] | None:
+        """Every run of these experiments; None where MLflow's client has to read them: a server,
+        or a file that another version of MLflow laid out in another way."""
+        if self._file is None:
+            return None
+        try:
+            return read_sqlite(self._file, ids)
+        except sqlite3.Error:
+            return None
+
+    def _pages(self, ids: Sequence[str], wanted: Mapping[str, str]) -> list[RunInfo]:
+        clauses = [f"tags.`{k}` = '{v}'" for k, v in wanted.items() if "'" not in v]
         runs: list[RunInfo] = []
         token: str | None = None
         with _no_garbage_collection():
@@ -245,7 +242,7 @@ class Tracking:
                 token = page.token
                 if not token:
                     break
-        return [run for run in runs if wanted.items() <= run.tags.items()]
+        return runs
 
     def _unfinished(
         self, kind: Kind, identity: str | None, parent: str | None, folder: str | None

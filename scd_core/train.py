@@ -36,7 +36,8 @@ from scd_core.run_folder import (
     read_result,
     sole_user,
 )
-from scd_core.tracking import RunInfo, Status, Tracking, TrackingError
+from scd_core.run_info import RunInfo, Status
+from scd_core.tracking import Tracking, TrackingError
 from scd_core.training import StepRecord, train, untrained_scores
 
 _LOG_EVERY = 10  # steps between loss values in MLflow

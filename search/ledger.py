@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import cast
 
-from scd_core.tracking import RunInfo, Status, Tracking
+from scd_core.run_info import RunInfo, Status
+from scd_core.tracking import Tracking
 from search.outcome import Outcome, Rule, best_step, ranked
 from search.plan import Plan, Trial
 from search.space import point_of

@@ -13,7 +13,8 @@ import uuid
 from collections.abc import Iterator
 
 from scd_core import places
-from scd_core.tracking import RunInfo, Tracking, TrackingError
+from scd_core.run_info import RunInfo
+from scd_core.tracking import Tracking, TrackingError
 from search.plan import Plan
 
 _HOME, _ALIVE = "scd.home", "scd.alive"

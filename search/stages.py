@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from scd_core.tracking import RunInfo, Tracking
+from scd_core.run_info import RunInfo
+from scd_core.tracking import Tracking
 from search.space import Point, Space, point_of
 
 

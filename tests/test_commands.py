@@ -24,7 +24,8 @@ from scd_core.divergence import DivergedError
 from scd_core.evaluation.items import FILE, load_items
 from scd_core.recipe import Recipe
 from scd_core.run_folder import sole_user
-from scd_core.tracking import Status, Tracking, TrackingError
+from scd_core.run_info import Status
+from scd_core.tracking import Tracking, TrackingError
 from scd_core.training import StepRecord
 from search import coarse_grid
 from tests.test_training import texts  # noqa: F401  (a fixture)

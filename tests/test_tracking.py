@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from scd_core.inputs import DataInput
-from scd_core.tracking import Tracking, TrackingError
+from scd_core.run_info import RunInfo
+from scd_core.tracking import Kind, Tracking, TrackingError
 
 TAGS = {"scd.identity": "abc-s0-12345678", "scd.method": "scd"}
 
@@ -56,10 +60,42 @@ def test_a_child_is_reopened_below_its_own_parent_only() -> None:
 def test_more_runs_than_a_page() -> None:
     store = Tracking()
     for i in range(7):
-        store.finish(store.start("trial", str(i), {"scd.identity": str(i)}, {}))
+        store.finish(store.start("trial", str(i), {"scd.identity": str(i), "scd.base": "b"}, {}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scd_core.tracking._PAGE", 3)
-        assert sorted(run.name for run in store.find("trial")) == [str(i) for i in range(7)]
+        found = store.find("trial", scd__base="b")
+    assert sorted(run.name for run in found) == [str(i) for i in range(7)]
+
+
+def test_a_whole_store_reads_as_mlflows_client_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Tracking()
+    for i, kind in enumerate(get_args(Kind) * 2):
+        run = store.start(kind, f"it's {i}", {"scd.identity": str(i)}, {"alpha": i, "none": None})
+        store.log(run, {"a": 1 / 3, "b": math.inf, "gone": None}, step=1)
+        store.log(run, {"a": -0.1 * i, "c": math.nan}, step=2)
+        if i % 2:
+            store.finish(run, "FAILED" if i % 3 else "FINISHED", {"scd.reason": "é\n☃"})
+    store._client.delete_run(store.start("train", "deleted", TAGS, {}))
+    store.start("evaluation", "bare", {}, {})
+    questions: list[Kind | None] = [None, *get_args(Kind)]
+    by_column = [_comparable(store.find(kind)) for kind in questions]
+
+    def another_layout(*_: object) -> None:
+        raise sqlite3.OperationalError("no such table: latest_metrics")
+
+    monkeypatch.setattr("scd_core.tracking.read_sqlite", another_layout)
+    assert by_column == [_comparable(store.find(kind)) for kind in questions]
+    assert [len(runs) for runs in by_column] == [9, 2, 2, 2, 3]
+
+
+def _comparable(runs: list[RunInfo]) -> list[str]:
+    """In their order, as text, since NaN differs from itself."""
+    fields = (
+        [*dataclasses.astuple(run)[:4], run.end_time]
+        + [sorted(pairs.items()) for pairs in (run.tags, run.params, run.metrics)]
+        for run in runs
+    )
+    return [repr(one) for one in fields]
 
 
 def test_deleted_runs_are_left_out() -> None:

@@ -14,7 +14,8 @@ from scd_core.evaluation.protocols import DEFAULT, PROTOCOLS, SEED
 from scd_core.evaluation.suite import Suite, measure
 from scd_core.evaluation_run import write_evaluation
 from scd_core.inputs import DataInput
-from scd_core.tracking import Tracking, latest_finished
+from scd_core.run_info import latest_finished
+from scd_core.tracking import Tracking
 
 _CONTENT = ("fingerprint", "vectors_fingerprint")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scd_core.recipe import preset
-from scd_core.tracking import RunInfo
+from scd_core.run_info import RunInfo
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 KEYS = tuple(f"test.{task}.spearman_all" for task in TASKS)

@@ -10,7 +10,7 @@ import pytest
 
 from reproduce.aggregate import Column, Group, Selection, select, summarise
 from scd_core.recipe import preset
-from scd_core.tracking import RunInfo
+from scd_core.run_info import RunInfo
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 KEYS = [f"test.{task}.spearman_all" for task in TASKS]

@@ -12,7 +12,7 @@ from reproduce.claims import CLAIMS, claims, claims_sheet
 from reproduce.compare import build
 from reproduce.layouts import LAYOUTS
 from scd_core.recipe import preset
-from scd_core.tracking import RunInfo
+from scd_core.run_info import RunInfo
 from tests.reproduce.conftest import KEYS, TRANSFER_KEYS
 from tests.reproduce.test_tables import EMBEDDING
 

@@ -11,7 +11,7 @@ import tyro
 from reproduce.compare import build
 from reproduce.fidelity import ABLATIONS, BASES, Variant, singles, variants
 from scd_core.recipe import Recipe, preset
-from scd_core.tracking import RunInfo
+from scd_core.run_info import RunInfo
 from scd_core.train import Command
 from tests.reproduce.test_layouts import BUNDLED, rows
 from tests.reproduce.test_tables import cell

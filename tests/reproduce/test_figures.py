@@ -10,7 +10,7 @@ import pytest
 
 from reproduce import figures
 from reproduce.compare import build
-from scd_core.tracking import RunInfo
+from scd_core.run_info import RunInfo
 from tests.reproduce.test_tables import EMBEDDING
 
 MakeRun = Callable[..., RunInfo]

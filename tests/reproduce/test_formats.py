@@ -16,7 +16,7 @@ from reproduce.compare import build
 from reproduce.layouts import LAYOUTS
 from reproduce.sheet import Sheet, sheet
 from reproduce.tables import Source, write
-from scd_core.tracking import RunInfo
+from scd_core.run_info import RunInfo
 from tests.reproduce.test_tables import EMBEDDING
 
 MakeRun = Callable[..., RunInfo]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from reproduce import figures, heat_maps
-from scd_core.tracking import Status, Tracking
+from scd_core.run_info import Status
+from scd_core.tracking import Tracking
 from search.space import Point
 
 METRIC = "dev.stsb.spearman_all"

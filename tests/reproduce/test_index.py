@@ -7,7 +7,7 @@ from collections.abc import Callable
 from reproduce.compare import build
 from reproduce.index import index
 from reproduce.layouts import LAYOUTS
-from scd_core.tracking import RunInfo
+from scd_core.run_info import RunInfo
 
 MakeRun = Callable[..., RunInfo]
 

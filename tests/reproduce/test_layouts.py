@@ -11,7 +11,7 @@ from reproduce.layouts import CLASSIFIER, LAYOUTS, Name
 from reproduce.published import published_table
 from scd_core.evaluation.protocols import DEFAULT
 from scd_core.recipe import preset
-from scd_core.tracking import RunInfo
+from scd_core.run_info import RunInfo
 from tests.reproduce.conftest import KEYS, TRANSFER_KEYS
 from tests.reproduce.test_tables import EMBEDDING, cell
 

@@ -13,7 +13,7 @@ from reproduce.compare import Table, build
 from reproduce.significance import significance, significance_sheet
 from scd_core.evaluation.uncertainty import Items, Judged, Ranked, holm
 from scd_core.recipe import preset
-from scd_core.tracking import RunInfo
+from scd_core.run_info import RunInfo
 from tests.reproduce.conftest import KEYS, TRANSFER_KEYS
 from tests.reproduce.test_tables import EMBEDDING
 

@@ -20,7 +20,8 @@ from reproduce.published import FOLDER, published_table
 from reproduce.sheet import Line, sheet
 from reproduce.tables import run
 from scd_core.recipe import preset
-from scd_core.tracking import RunInfo, Tracking
+from scd_core.run_info import RunInfo
+from scd_core.tracking import Tracking
 
 MakeRun = Callable[..., RunInfo]
 EMBEDDING = {"kind": "evaluation", "method": "embedding", "recipe_hash": "", "seed": ""}

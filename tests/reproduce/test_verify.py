@@ -11,7 +11,8 @@ from reproduce.needs import Needs
 from reproduce.tables import run
 from reproduce.verify import Check, arguments_of
 from scd_core import evaluate
-from scd_core.tracking import RunInfo, Tracking
+from scd_core.run_info import RunInfo
+from scd_core.tracking import Tracking
 from tests.reproduce.test_tables import EMBEDDING
 
 MakeRun = Callable[..., RunInfo]
