@@ -2,8 +2,9 @@
 
 The rules, in order:
 
-1. Only runs of kind "train" and "evaluation" that are FINISHED. Searches (whose parent carries a
-   copy of its best trial's score) and their trials never count.
+1. Only runs of kind "train" and "evaluation" that are FINISHED; an evaluation of a training only
+   where that training is too. Searches (whose parent carries a copy of its best trial's score) and
+   their trials never count.
 2. Only runs that carry every test score of the table; a score that is listed in the run's tag
    ``scd.undefined`` counts as carried and has no value.
 3. Only runs of one evaluation protocol (``scd.protocol`` for similarity, ``scd.protocol.transfer``
@@ -20,7 +21,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:  # importing MLflow takes seconds, and nothing here calls it
     from scd_core.run_info import RunInfo
 
 KINDS = ("train", "evaluation")
+
+
+class UnknownProtocolError(ValueError):
+    """The protocol asked for is that of no run that could enter a table, or of several."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,6 @@ class Setting:
     max_length: int
     """Tokens a sentence was cut to where a model was only evaluated; 0 for a trained model, which
     is always tested whole."""
-
-    @property
-    def seeded(self) -> bool:
-        """Whether another seed could give another score."""
-        return bool(self.recipe_hash)
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,20 @@ def select(
     """Choose the runs of a table with those columns; the module's docstring has the rules.
 
     Args:
+        runs: those that may enter, with the trainings behind evaluations.
         protocol: a protocol's fingerprint or a beginning of it that fits only one.
         protocol_tag: the tag that holds it.
 
     Raises:
-        ValueError: no run that could enter has that protocol, or several protocols begin so.
+        UnknownProtocolError: no run that could enter has that protocol, or several begin so.
     """
+    runs = sorted(runs, key=_age)
     keys = sorted({key for column in columns for key in column.keys})
+    finished = {run.run_id for run in runs if run.status == "FINISHED"}
     left_out: dict[str, list[str]] = {}
     candidates: dict[str, list[RunInfo]] = {}
-    for run in sorted(runs, key=_age):
-        if reason := _reason_against(run, keys, protocol_tag):
+    for run in runs:
+        if reason := _reason_against(run, keys, protocol_tag, finished):
             left_out.setdefault(reason, []).append(run.run_id)
         else:
             candidates.setdefault(run.tags[protocol_tag], []).append(run)
@@ -165,12 +168,16 @@ def summarise(group: Group, column: Column) -> Summary:
     )
 
 
-def _reason_against(run: RunInfo, keys: Sequence[str], protocol_tag: str) -> str | None:
+def _reason_against(
+    run: RunInfo, keys: Sequence[str], protocol_tag: str, finished: Collection[str]
+) -> str | None:
     kind = run.tags.get("scd.kind", "none")
     if kind not in KINDS:
         return f"of kind {kind}"
     if run.status != "FINISHED":
         return f"{run.status}, not FINISHED"
+    if run.tags.get("scd.trained_by", run.run_id) not in finished:
+        return "of a training that is not FINISHED, or not there"
     undefined = _undefined(run)
     missing = [key for key in keys if key not in run.metrics and key not in undefined]
     if len(missing) == len(keys):
@@ -190,7 +197,7 @@ def _choose_protocol(candidates: dict[str, list[RunInfo]], asked: str | None) ->
     found = [asked] if asked in candidates else [p for p in candidates if p.startswith(asked)]
     if len(found) != 1:
         known = sorted(candidates) or "none: no run can enter this table"
-        raise ValueError(
+        raise UnknownProtocolError(
             f"protocol = {asked!r} fits {len(found)} protocols of the finished runs; those there "
             f"are: {known}"
         )

@@ -8,7 +8,6 @@ prints for the encoder, which is not always the same (released-code row 22).
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
@@ -16,118 +15,14 @@ import pandas as pd
 from reproduce.compare import Table
 from reproduce.fidelity import base_recipes
 from reproduce.layouts import Name
+from reproduce.printed_claims import BERT, CLAIMS, REMARKS, ROBERTA, Claim
 from reproduce.published import published_table
-from reproduce.rows import role
+from reproduce.rows import UNTRAINED, role
 from reproduce.sheet import Line, Sheet, number
 
 Verdict = Literal[
     "as printed", "other row", "not as printed", "holds", "does not hold", "not computable", ""
 ]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper about a column of a table."""
-
-    section: str
-    text: str
-    table: Name
-    column: str
-    row: str
-    """Id of SCD's published row."""
-    against: str
-    """Id of the row that the printed figure is the difference to."""
-    printed: float | None = None
-    """Points, as printed; None where the paper gives no figure."""
-    digits: int = 2
-    """Decimals it is printed with."""
-    next_best: bool = False
-    """The paper speaks of the next best of all rows of the encoder."""
-    less: bool = False
-    """The claim is that SCD's value is the smaller one."""
-
-
-_BERT, _ROBERTA = "scd-bert", "scd-roberta"
-
-
-def _next_best(
-    section: str, table: Name, column: str, against: str, printed: float, digits: int
-) -> Claim:
-    text = f"BERT: better than the next best on {column}"
-    return Claim(section, text, table, column, _BERT, against, printed, digits, next_best=True)
-
-
-def _simcse(section: str, table: Name, column: str, printed: float | None, digits: int) -> Claim:
-    text = f"RoBERTa: better than SimCSE on {column}"
-    return Claim(section, text, table, column, _ROBERTA, "simcse-roberta", printed, digits)
-
-
-CLAIMS: tuple[Claim, ...] = (
-    _next_best("3.3.1", "table1", "STS-B", "simcse-bert", 1.19, 2),
-    _next_best("3.3.1", "table1", "SICK-R", "simcse-bert", 3.81, 2),
-    _simcse("3.3.1", "table1", "STS15", 0.55, 2),
-    _simcse("3.3.1", "table1", "SICK-R", 3.8, 1),
-    _next_best("3.3.2", "table2", "SUBJ", "is-bert", 4.6, 1),
-    _next_best("3.3.2", "table2", "MRPC", "simcse-bert", 2.2, 1),
-    _simcse("3.3.2", "table2", "Avg.", 2.61, 2),
-    *(
-        _simcse("3.3.2, almost all benchmarks", "table2", column, None, 2)
-        for column in ("MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC")
-    ),
-    *(
-        Claim(
-            "3.4.1",
-            f"both terms are better than {term} alone on {column}",
-            "table3",
-            column,
-            _BERT,
-            row,
-        )
-        for term, row in (("L_S", "scd-bert-self"), ("L_C", "scd-bert-decorrelation"))
-        for column in ("STS", "STS-B", "SICK-R")
-    ),
-    *(
-        Claim(
-            "3.4.2",
-            f"SCD has the least uniformity, less than {name}'s",
-            "figure2",
-            "uniformity",
-            _BERT,
-            row,
-            less=True,
-        )
-        for name, row in (
-            ("SimCSE", "simcse-bert"),
-            ("flow", "bert-flow"),
-            ("whitening", "bert-whitening"),
-        )
-    ),
-    *(
-        Claim(
-            "3.4.2",
-            f"SCD's alignment is inferior to that of {name}",
-            "figure2",
-            "alignment",
-            _BERT,
-            row,
-        )
-        for name, row in (("flow", "bert-flow"), ("whitening", "bert-whitening"))
-    ),
-    *(
-        Claim("3.4.2", f"SCD is higher on STS than BERT-{name}", "table1", "Avg.", _BERT, row)
-        for name, row in (("flow", "bert-flow"), ("whitening", "bert-whitening"))
-    ),
-)
-"""In the paper's order. It prints no figures of the other methods' uniformity and alignment, so
-those claims can be computed from measured numbers alone."""
-
-_REMARKS = {
-    ("table2", "SUBJ", _BERT): "SCD-BERT's SUBJ is, by all signs, of damaged data; with the "
-    "authors' later figure of 93.57 the difference to the best row is -1.91",
-    ("table2", "SUBJ", _ROBERTA): "SimCSE-RoBERTa's SUBJ is, by all signs, of damaged data",
-    ("table2", "MR", _ROBERTA): "SimCSE-RoBERTa's MR is, by all signs, of damaged data",
-    ("table2", "Avg.", _ROBERTA): "SimCSE-RoBERTa's MR and SUBJ are, by all signs, of damaged data",
-}
 
 
 def claims(tables: Mapping[Name, Table]) -> pd.DataFrame:
@@ -186,9 +81,10 @@ def claims_sheet(frame: pd.DataFrame) -> Sheet:
             "the row that gives the printed figure. Verdict: as printed; other row: the figure is "
             "right, and another row that the paper prints is better than the one compared with; "
             "holds or does not hold: a claim without a figure.",
-            "Measured: difference of means, to the best measured row where the claim is of the "
-            "next best; the verdict is its sign, whatever the spread. Significance has tests.",
-            *(f"{table}, {column}: {text}." for (table, column, _), text in _REMARKS.items()),
+            "Measured: difference of means, to the best measured row of the methods that the paper "
+            "prints where the claim is of the next best; trained rows only of the same sentences "
+            "and precision. The verdict is its sign, whatever the spread. Significance has tests.",
+            *(f"{table}, {column}: {text}." for (table, column, _), text in REMARKS.items()),
         ),
         frame=frame,
         texts=frozenset({"section", "claim", "to the next best", "encoder", "against"}),
@@ -200,7 +96,7 @@ def _against(difference: float, title: str) -> str:
 
 
 def _lines(claim: Claim, frame: pd.DataFrame) -> Iterator[dict[str, object]]:
-    cells = frame[frame["column"] == claim.column].set_index("row")
+    cells = frame[frame["column"] == claim.column].set_index("row", drop=False)
     best, title = _published_best(claim, cells)
     published = _difference(claim, cells["published"])
     shared = {
@@ -248,19 +144,21 @@ def _verdict(claim: Claim, published: float | None, best: float | None) -> Verdi
 
 def _measured(claim: Claim, cells: pd.DataFrame) -> Iterator[dict[str, object]]:
     """The claim on its own encoder, and what is said of BERT on every other with an SCD row."""
-    own = {_BERT: "bert-base-uncased", _ROBERTA: "roberta-base"}
+    own = {BERT: "bert-base-uncased", ROBERTA: "roberta-base"}
     measured = cells[cells["mean"].notna()].to_dict("records")
     found = {row["model"] for row in measured if row["role"] == "scd"}
-    others = sorted(found - set(own.values())) if claim.row == _BERT else []
+    others = sorted(found - set(own.values())) if claim.row == BERT else []
     wanted = _ROLES[claim.against]
     for model in (own[claim.row], *others):
         rows = [row for row in measured if row["model"] in (model, "")]
-        scd = _pick(rows, "scd")
+        scd = _pick(rows, "scd", claim.row)
+        rivals = [row for row in rows if scd is not None and _comparable(row, scd)]
         if claim.next_best:
-            rivals = [row for row in rows if not row["role"].startswith("scd")]
+            printed = {_ROLES[row.id] for row in published_table(claim.table).rows}
+            rivals = [r for r in rivals if r["role"] in printed and not r["role"].startswith("scd")]
             other = max(rivals, key=lambda row: row["mean"], default=None)
         else:
-            other = _pick(rows, wanted)
+            other = _pick(rivals, wanted, claim.against)
         line: dict[str, object] = {
             "model": model,
             "measured": None,
@@ -281,15 +179,26 @@ def _measured(claim: Claim, cells: pd.DataFrame) -> Iterator[dict[str, object]]:
             yield line
 
 
-def _pick(rows: Sequence[dict[Hashable, Any]], role: str) -> dict[Hashable, Any] | None:
-    """The row of that role with most seeds; SCD's and its ablations' are those of a base recipe."""
+def _comparable(row: dict[Hashable, Any], scd: dict[Hashable, Any]) -> bool:
+    """Whether a difference to SCD's row says something of the method: what is trained must have
+    read the same sentences, in the same precision."""
+    trained = row["method"] not in UNTRAINED
+    return not trained or all(row[name] == scd[name] for name in ("content", "precision"))
+
+
+def _pick(
+    rows: Sequence[dict[Hashable, Any]], role: str, printed: str
+) -> dict[Hashable, Any] | None:
+    """What is measured of the paper's row ``printed``; where that is not of these rows' encoder, or
+    nothing is, the row of that role with most seeds. SCD's and its ablations' are those of a base
+    recipe."""
     known = base_recipes()
     found = [
         row
         for row in rows
         if row["role"] == role and (row["recipe_hash"] in known or not role.startswith("scd"))
     ]
-    return max(found, key=lambda row: row["n"], default=None)
+    return max(found, key=lambda row: (row["row"] == printed, row["n"]), default=None)
 
 
 _ROLES = {

@@ -6,18 +6,18 @@ A table is a ``Layout`` and its published rows; the measured side comes from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from reproduce import rows as row_names
-from reproduce.aggregate import Group, Selection, select, summarise
-from reproduce.fidelity import BASES, single_recipes, variants
-from reproduce.fill import Trainings, Wanted
+from reproduce.aggregate import Group, Selection, Setting, select, summarise
+from reproduce.fidelity import BASES, Variant, variants
+from reproduce.fill import Trainings, Wanted, as_measured
 from reproduce.layouts import LAYOUTS, Layout, Name
-from reproduce.published import PublishedRow, published_table
+from reproduce.published import GLOVE_VECTORS, PublishedRow, published_table
 from reproduce.verdicts import with_figure, with_row
 from scd_core.recipe import Recipe, preset
 
@@ -35,10 +35,11 @@ class Table:
     frame: pd.DataFrame
     """One line for each row and column of the table (``row, column`` is the key), in the table's
     order: row, title, section ("other": not in the paper), source, method, model, pooling, role,
-    recipe_hash (of what was measured), column, published, mean, sd, difference, verdict, undefined
-    (runs), n (runs), seeds, runs (ids), fill (commands for what is not measured), made_by (command
-    of the latest run), protocol. The difference is to the published figure, in the fidelity table
-    to the first row of the section. Points, unrounded; NaN is an empty cell."""
+    recipe_hash, content (fingerprint of the data) and precision (all three of what was measured),
+    column, published, mean, sd, difference, verdict, undefined (runs), n (runs), seeds, runs (ids),
+    fill (commands for what is not measured), made_by (command of the latest run), protocol. The
+    difference is to the published figure, in the fidelity table to the first row of the section.
+    Points, unrounded; NaN is an empty cell."""
     notes: tuple[str, ...]
     """What was chosen and left out, a sentence each."""
 
@@ -57,7 +58,7 @@ def build(name: Name, runs: Iterable[RunInfo], protocol: str | None = None) -> T
         protocol: a protocol's fingerprint or its beginning; None takes the one with most runs.
 
     Raises:
-        ValueError: no run that could enter has that protocol.
+        UnknownProtocolError: no run that could enter has that protocol, or several begin so.
     """
     layout, runs = LAYOUTS[name], list(runs)
     selection = select(runs, layout.columns, protocol, layout.protocol_tag)
@@ -66,22 +67,56 @@ def build(name: Name, runs: Iterable[RunInfo], protocol: str | None = None) -> T
     if name == "fidelity":
         lines = list(_fidelity(layout, selection, trainings))
     else:
-        lines = list(_published(layout, selection, trainings))
-        hidden = [group for group in selection.groups if _hidden(group)]
-        if hidden:
-            notes.append(f"In the fidelity table alone: {len(hidden)} of one changed setting.")
+        single = _of_one_changed_setting(selection)
+        lines = list(_published(layout, selection, trainings, single))
+        if single:
+            notes.append(f"In the fidelity table alone: {len(single)} of one changed setting.")
     return Table(layout, selection.protocol, pd.DataFrame(lines), (*layout.remarks, *notes))
 
 
-_SINGLE = single_recipes()
+@dataclass(frozen=True)
+class _Switched:
+    """A row of the fidelity table: a base's recipe, or it with a variant."""
+
+    base: str
+    variant: Variant | None
+    recipe: Recipe
+    group: Group | None
+    first: Group | None
+    """Of the base itself."""
 
 
-def _hidden(group: Group) -> bool:
-    return (group.setting.model, group.setting.recipe_hash) in _SINGLE
+def _switched(selection: Selection) -> Iterator[_Switched]:
+    """Rows of the fidelity table, a base and its variants after another.
+
+    A variant's group has the base's content and, but for what it changes, its precision: a
+    difference that something else makes as well would say nothing of the setting.
+    """
+    by_hash: dict[str, list[Group]] = {}
+    for group in selection.groups:
+        by_hash.setdefault(group.setting.recipe_hash, []).append(group)
+    for base in BASES:
+        recipe = preset(base)
+        first = _best(_of(recipe, by_hash))
+        yield _Switched(base, None, recipe, first, first)
+        for variant in variants(base):
+            changed = variant.of(recipe)
+            groups = [*_of(as_measured(changed, first) if first else changed, by_hash)]
+            if first:
+                groups = [g for g in groups if g.setting.content == first.setting.content]
+            yield _Switched(base, variant, changed, _best(groups), first)
+
+
+def _of_one_changed_setting(selection: Selection) -> set[Setting]:
+    return {
+        row.group.setting
+        for row in _switched(selection)
+        if row.group and row.variant and len(row.variant.settings) == 1
+    }
 
 
 def _published(
-    layout: Layout, selection: Selection, trainings: Trainings
+    layout: Layout, selection: Selection, trainings: Trainings, elsewhere: Collection[Setting]
 ) -> Iterator[dict[str, object]]:
     printed = [row for name in layout.published for row in published_table(name).rows]
     used = set()
@@ -91,12 +126,13 @@ def _published(
         wanted = None
         if row.preset:
             wanted = Wanted(row_names.known_preset(row.preset), f"--preset {row.preset}")
+            wanted = wanted.like(group) if group else wanted
         fill = trainings.fill(row, group, wanted)
         yield from _lines(layout, row, group, selection, fill)
     others = [
         group
         for group in selection.groups
-        if group.setting not in used and layout.shows(group) and not _hidden(group)
+        if layout.shows(group) and group.setting not in {*used, *elsewhere}
     ]
     for row, group in row_names.unpublished(others):
         yield from _lines(layout, row, group, selection, ())
@@ -105,26 +141,13 @@ def _published(
 def _fidelity(
     layout: Layout, selection: Selection, trainings: Trainings
 ) -> Iterator[dict[str, object]]:
-    by_hash: dict[str, list[Group]] = {}
-    for group in selection.groups:
-        by_hash.setdefault(group.setting.recipe_hash, []).append(group)
-    for base in BASES:
-        recipe = preset(base)
-        first = _best(_of(recipe, by_hash))
-        row, flags = row_names.fidelity(base, recipe, None), f"--preset {base}"
-        fill = trainings.fill(row, first, Wanted(recipe, flags))
-        yield from _lines(layout, row, first, selection, fill, first)
-        for variant in variants(base):
-            changed = variant.of(recipe)
-            # a difference between other data would say nothing of the setting
-            measured = _best(
-                g
-                for g in _of(changed, by_hash)
-                if not first or g.setting.content == first.setting.content
-            )
-            row = row_names.fidelity(base, recipe, variant)
-            fill = trainings.fill(row, measured, Wanted(changed, f"{flags} {variant.flags}"))
-            yield from _lines(layout, row, measured, selection, fill, first)
+    for switched in _switched(selection):
+        variant, first = switched.variant, switched.first
+        row = row_names.fidelity(switched.base, switched.recipe, variant)
+        flags = f"--preset {switched.base}" + (f" {variant.flags}" if variant else "")
+        wanted = Wanted(switched.recipe, flags)
+        fill = trainings.fill(row, switched.group, wanted.like(first) if first else wanted)
+        yield from _lines(layout, row, switched.group, selection, fill, first)
 
 
 def _of(recipe: Recipe, by_hash: Mapping[str, Sequence[Group]]) -> Iterator[Group]:
@@ -152,7 +175,9 @@ def _fits(row: PublishedRow, group: Group) -> bool:
         return False
     if row.preset:
         return _is(row_names.known_preset(row.preset), group)
-    return row.pooling in ("", setting.pooling)
+    if setting.method == "glove":
+        return group.latest.params.get("method.vectors") == GLOVE_VECTORS
+    return setting.method in row_names.UNTRAINED and row.pooling in ("", setting.pooling)
 
 
 def _is(recipe: Recipe, group: Group) -> bool:
@@ -162,7 +187,10 @@ def _is(recipe: Recipe, group: Group) -> bool:
     experiment. Only figures of the bundled encoder compare with nothing published, on whichever.
     """
     setting, params = group.setting, group.latest.params
-    if setting.model != recipe.model.name or setting.recipe_hash not in recipe.run_hashes:
+    told = setting.model, setting.pooling
+    if told != (recipe.model.name, recipe.model.pooling):
+        return False
+    if setting.recipe_hash not in recipe.run_hashes:
         return False
     read = params.get("data.corpus"), params.get("data.dev")
     return recipe.model.name == "bundled" or read == (recipe.data.corpus, recipe.data.dev)
@@ -193,7 +221,7 @@ def _lines(
             other = summarise(first, column) if first and first is not group else None
             compared = with_row(cell, other)
         else:
-            compared = with_figure(cell, printed, bool(group and group.setting.seeded))
+            compared = with_figure(cell, printed, bool(group and group.seeds))
         yield {
             "row": row.id,
             "title": row.title,
@@ -204,6 +232,8 @@ def _lines(
             "pooling": row.pooling,
             "role": role,
             "recipe_hash": group.setting.recipe_hash if group else "",
+            "content": group.setting.content if group else "",
+            "precision": group.latest.params.get("optim.precision", "") if group else "",
             "column": column.title,
             "published": printed,
             "mean": cell.mean if cell else None,

@@ -93,16 +93,5 @@ def base_recipes() -> set[str]:
     return {run_hash for recipe in recipes for run_hash in recipe.run_hashes}
 
 
-def single_recipes() -> set[tuple[str, str]]:
-    """(model, recipe hash) of the runs of every recipe that stands in the fidelity table alone."""
-    bases = {name: preset(name) for name in BASES}
-    return {
-        (base.model.name, run_hash)
-        for name, base in bases.items()
-        for variant in singles(name)
-        for run_hash in variant.of(base).run_hashes
-    }
-
-
 def _together(name: str, title: str, parts: tuple[Variant, ...] | list[Variant]) -> Variant:
     return Variant(name, title, {k: v for part in parts for k, v in part.settings.items()})

@@ -40,16 +40,17 @@ def searched(store: Tracking, name: str) -> dict[Point, float]:
     grid, seeds = set(Space(*axes).points), set(map(str, plan["seeds"]))
     whole: dict[Point, dict[str, float]] = {}
     pruned: dict[Point, dict[str, float]] = {}
-    for run in store.find("trial", **{"scd.base": search.tags["scd.base"]}):
+    found = store.find("trial", **{"scd.base": search.tags["scd.base"]})
+    for run in sorted(found, key=lambda r: (r.tags.get("scd.search") != name, r.start_time)):
         point, seed = point_of(run.params), run.tags.get("scd.seed", "")
         score = run.metrics.get(f"best.{plan['metric']}")
         if point not in grid or seed not in seeds or score is None:
             continue
         rule, own = run.tags.get("scd.pruned_by"), run.tags.get("scd.search") == name
         if run.status == "FINISHED" or (own and rule == "collapse"):
-            whole.setdefault(point, {})[seed] = score
+            whole.setdefault(point, {}).setdefault(seed, score)
         elif own and rule:
-            pruned.setdefault(point, {})[seed] = score
+            pruned.setdefault(point, {}).setdefault(seed, score)
     if not whole and not pruned:
         raise ValueError(f"--search {name!r}: none of its trials has a score yet")
     return {point: statistics.fmean(found.values()) for point, found in (pruned | whole).items()}

@@ -28,12 +28,18 @@ class Tasks:
     """As ``--tasks`` of scd_core.evaluate names them: sts, transfer."""
     protocols: Mapping[str, str]
     data_dir: Path | None
+    sentences: int
+    """To encode: the distinct ones of each group."""
 
     def __or__(self, other: Tasks) -> Tasks:
         """The groups of both."""
         groups = tuple(dict.fromkeys(self.groups + other.groups))
+        new = set(groups) - set(self.groups)
         return dataclasses.replace(
-            self, groups=groups, protocols={**self.protocols, **other.protocols}
+            self,
+            groups=groups,
+            protocols={**self.protocols, **other.protocols},
+            sentences=self.sentences + (other.sentences if new else 0),
         )
 
     def tag(self, group: str) -> dict[str, str]:
@@ -87,7 +93,8 @@ class Training(Job):
         run, tag = self.trained(store), self.tests.tag(group)
         if run is None or tag.items() <= run.tags.items():
             return run.run_id if run else None
-        found = latest_finished(store.find("evaluation", **{"scd.trained_by": run.run_id}, **tag))
+        tag |= {"scd.trained_by": run.run_id, "scd.pooling": self.recipe.model.pooling}
+        found = latest_finished(store.find("evaluation", **tag))
         return found.run_id if found else None
 
     def measure(self, group: str, store: Tracking) -> int:
@@ -120,9 +127,10 @@ class Untrained(Job):
     pooling: Pooling
 
     def finished(self, group: str, store: Tracking) -> str | None:
-        """An evaluation of these weights with this pooling."""
+        """An evaluation of these weights, by this name, with this pooling."""
         told = {
             "scd.method": "embedding",
+            "scd.model": self.model,
             "scd.pooling": self.pooling,
             "scd.model_fingerprint": model_fingerprint(model_folder(self.model)),
         }

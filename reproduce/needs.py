@@ -25,7 +25,7 @@ from scd_core.evaluation.suite import Suite, load_suite
 from scd_core.export import saved_pooling
 from scd_core.inputs import Inputs, absolute, prepare
 from scd_core.models import BUNDLED, model_folder
-from scd_core.recipe import Recipe, preset
+from scd_core.recipe import Recipe, Views, preset
 
 Name = Literal["1", "2", "3", "fidelity", "figure2"]
 """A table as ``--table`` names it."""
@@ -79,7 +79,8 @@ class Needs:
 
     def _tests(self, group: str) -> Tasks:
         suite = self._sts if group == "sts" else load_suite((group,), self.data_dir)
-        return Tasks((group,), suite.protocols(DEFAULT, SEED, None), self.data_dir)
+        protocols, sentences = suite.protocols(DEFAULT, SEED, None), len(set(suite.texts))
+        return Tasks((group,), protocols, self.data_dir, sentences)
 
     @cached_property
     def _sts(self) -> Suite:
@@ -102,6 +103,11 @@ class Needs:
                 yield Fitted(f"GloVe {self.glove.name}", tests, glove)
         elif row.method in ("whitening", "flow"):
             yield from self._fitted(row.method, _POOLING, tests)
+        elif row.method == "skip-thought":  # its published row is of an encoder of its own
+            recipe = dataclasses.replace(
+                preset(self._base), method="skip-thought", views=Views(0.1, 0.1)
+            )
+            yield from self._trainings(self.adapted(recipe), tests)
         elif row.preset:
             yield from self._trainings(self.adapted(preset(row.preset)), tests)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reproduce.aggregate import Group, Setting
 from reproduce.fidelity import ABLATIONS, BASES, Variant
 from reproduce.published import OTHER, PublishedRow
-from scd_core.recipe import Recipe, preset, preset_names
+from scd_core.recipe import Model, Recipe, preset, preset_names
 
 known_preset = functools.cache(preset)
 """A preset, read once."""
@@ -30,15 +29,18 @@ _NAMES = {
 _ORDER = list(_NAMES)
 FITTED = ("glove", "flow", "whitening")
 """Methods that are fitted, or read, and not trained: their runs name no recipe of a preset."""
+UNTRAINED = (*FITTED, "embedding")
 
 
 def unpublished(groups: Sequence[Group]) -> Iterator[tuple[PublishedRow, Group]]:
     """A row without published scores for each group: by model, then as the paper orders methods.
 
-    Titles that several groups would have are told apart by content and length.
+    Titles that several groups would have are told apart by what differs between them.
     """
     titles = {group.setting: title(group) for group in groups}
-    uses = Counter(titles.values())
+    alike: dict[str, list[Group]] = {}
+    for group in groups:
+        alike.setdefault(titles[group.setting], []).append(group)
 
     def place(group: Group) -> tuple[str, int, str, Setting]:
         method = group.setting.method
@@ -47,10 +49,9 @@ def unpublished(groups: Sequence[Group]) -> Iterator[tuple[PublishedRow, Group]]
 
     for group in sorted(groups, key=place):
         setting, shown = group.setting, titles[group.setting]
-        if uses[shown] > 1:
-            length = f" at {setting.max_length} tokens" if setting.max_length else ""
-            which = setting.recipe_hash if setting.method in FITTED else setting.content
-            shown = f"{shown}, {which[:8]}{length}"
+        differing = zip(*map(_details, alike[shown]), strict=True)
+        told = zip(_details(group), differing, strict=True)
+        shown = ", ".join([shown, *(own for own, every in told if len(set(every)) > 1 and own)])
         yield (
             PublishedRow(
                 id="/".join(part for part in _parts(setting) if part),
@@ -77,11 +78,18 @@ def title(group: Group) -> str:
     if not setting.recipe_hash:
         return f"{named}, {setting.pooling} pooling"
     if setting.method in FITTED:
-        fitted_on = params.get("data.corpus", "").partition(" (")[0]
-        return f"{named}, {setting.pooling} pooling" + (f", on {fitted_on}" if fitted_on else "")
-    recipe = preset_by_hash().get(setting.recipe_hash, f"recipe {setting.recipe_hash}")
+        read = params.get("method.vectors") or params.get("data.corpus", "").partition(" (")[0]
+        return f"{named}, {setting.pooling} pooling" + (f", on {read}" if read else "")
+    known = preset_by_hash().get(setting.recipe_hash)
+    pooling = known_preset(known).model.pooling if known else Model().pooling
     corpus = Path(params.get("data.corpus", "")).name
-    return f"{named}, {recipe}" + (f", on {corpus}" if corpus else "")
+    parts = (
+        named,
+        known or f"recipe {setting.recipe_hash}",
+        f"{setting.pooling} pooling" if setting.pooling != pooling else "",
+        f"on {corpus}" if corpus else "",
+    )
+    return ", ".join(filter(None, parts))
 
 
 def terms(params: Mapping[str, str]) -> str:
@@ -122,6 +130,14 @@ def fidelity(base: str, recipe: Recipe, variant: Variant | None) -> PublishedRow
         preset="" if variant else base,
         scores={},
     )
+
+
+def _details(group: Group) -> tuple[str, ...]:
+    """What may tell groups of one title apart."""
+    setting, precision = group.setting, group.latest.params.get("optim.precision", "")
+    length = f"at {setting.max_length} tokens" if setting.max_length else ""
+    fitted = setting.recipe_hash[:8] if setting.method in FITTED else ""
+    return setting.content[:8], fitted, precision, length
 
 
 def _parts(setting: Setting) -> tuple[str, ...]:

@@ -183,27 +183,32 @@ def _print_plan(jobs: Sequence[Job], found: Found, left_out: Sequence[str]) -> N
 def _print_forecast(
     missing: Sequence[Job], store: Tracking, share: Share, address: str | None
 ) -> None:
-    """Time a few real steps of each kind of training that is to be run."""
-    kinds: dict[Hashable, list[Recipe]] = {}
+    """Time a few real steps of each kind of training that is to be run, and its dev evaluation:
+    what a sentence takes there, it takes in the test sets."""
+    kinds: dict[Hashable, list[Training]] = {}
     for job in missing:
         if isinstance(job, Training) and not job.trained(store):
-            kinds.setdefault(_kind(job.recipe), []).append(job.recipe)
+            kinds.setdefault(_kind(job.recipe), []).append(job)
     hours, threads, read = 0.0, max(1, int(share.cpus)), None
-    for recipes in kinds.values():
-        read = inputs.prepare(recipes[0], read)
+    for trainings in kinds.values():
+        read = inputs.prepare(trainings[0].recipe, read)
         with console.status(f"timing a few steps of {read.recipe.method}"):
             cost = cluster.call(address, share, forecast.measure, read, threads)
-        each = cost.seconds(read.total_steps, read.recipe.selection.every) / 3600
-        hours += each * len(recipes)
+        seconds = cost.seconds(read.total_steps, read.recipe.selection.every)
+        dev = {text for pairs in read.dev for text in [*pairs.first, *pairs.second]}
+        sentences = sum(job.tests.sentences for job in trainings) / len(trainings)
+        each = (seconds + sentences * cost.evaluation / len(dev)) / 3600
+        hours += each * len(trainings)
         console.print(
             f"{read.recipe.method}, {read.recipe.optim.precision}: {cost.step:.2f} s a step, "
-            f"{read.total_steps:,} steps, about {each:.2f} h each, {len(recipes)} of them",
+            f"{read.total_steps:,} steps, about {each:.2f} h each, {len(trainings)} of them",
             highlight=False,
         )
     if kinds:
         console.print(
-            f"forecast: about {hours / share.concurrent:.2f} h of training, {share.concurrent} at "
-            "a time, without the evaluations"
+            f"forecast: about {hours / share.concurrent:.2f} h of trainings and their test sets, "
+            f"{share.concurrent} at a time; methods that are only fitted, and the classifiers of "
+            "transfer tasks, come to it"
         )
 
 

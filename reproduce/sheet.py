@@ -17,7 +17,7 @@ import pandas as pd
 from reproduce.compare import Table
 from reproduce.published import OTHER, SECTIONS, SOURCES
 
-NO_COMMAND = "no command yet"
+NO_COMMAND = "no command, as its encoder is not here"
 PUBLISHED, MEASURED, VERDICT = "published", "measured", "verdict"
 
 

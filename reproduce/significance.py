@@ -59,7 +59,7 @@ def significance(tables: Sequence[Table], load: LoadItems) -> pd.DataFrame:
     """Differences of SCD's row of each encoder to its other rows, a line for each column.
 
     ``p_holm`` is corrected over all lines of a table; ``next_best`` marks, in each column, the best
-    of the other rows. Rows whose runs kept no items are left out.
+    of the other rows. Rows whose runs kept no items are left out, and are the best all the same.
     """
     draws = _Draws(load)
     found = [pd.DataFrame(_differences(table, draws), columns=list(_FIELDS)) for table in tables]
@@ -76,11 +76,12 @@ def significance_sheet(frame: pd.DataFrame, name: str, title: str, columns: Sequ
         f"Difference and its 95% interval, by {RESAMPLES} resamples of the test items drawn for "
         "both rows together; seeds and tasks are averaged within a resample; p by the bootstrap's "
         f"standard error. * p is at most {ALPHA} after Holm's correction "
-        f"over the table's {len(shown)} differences; ‡ the best of the other rows in that column. "
-        "Other seeds may move a row further: that is its sd."
+        f"over the table's {len(shown)} differences; ‡ the best of the other rows in that column "
+        "(none has the mark where the best one's items are not here). Other seeds may move a row "
+        "further: that is its sd."
     ]
     if shown.empty:
-        notes = ["Nothing to compare: no two rows of one encoder have runs that kept their items."]
+        notes = ["Nothing to compare: no two rows of one encoder have items of their runs here."]
     return Sheet(
         name=f"significance-{name}",
         title=f"{title}: SCD less the other rows of its encoder",
@@ -116,25 +117,23 @@ def _small(p: float) -> str:
 
 
 def _differences(table: Table, draws: _Draws) -> Iterator[dict[str, object]]:
-    measured = [row for row in _rows(table.frame) if row.runs and draws.kept(row.runs)]
+    found = [row for row in _rows(table.frame) if row.runs]
+    measured = [row for row in found if draws.kept(row.runs)]
     references = _references(table.frame)
     # one measured row may stand beside two published ones
     for scd in {row.runs: row for row in reversed(measured) if row.id in references}.values():
-        others = {
-            row.runs: row
-            for row in reversed(measured)
-            if row.model in ("", scd.model) and row.runs != scd.runs
-        }.values()
+        rivals = [r for r in found if r.model in ("", scd.model) and r.runs != scd.runs]
+        others = {row.runs: row for row in reversed(rivals) if row in measured}.values()
         for other in others:
             for column in table.layout.columns:
                 if not (column.title in scd.means and column.title in other.means):
                     continue
                 value = scd.means[column.title] - other.means[column.title]
                 apart = draws.mean(scd.runs, column.keys) - draws.mean(other.runs, column.keys)
-                found = judged_difference(value, apart)
-                if found is None:
+                judged = judged_difference(value, apart)
+                if judged is None:
                     continue
-                best = max(o.means.get(column.title, -np.inf) for o in others)
+                best = max(o.means.get(column.title, -np.inf) for o in rivals)
                 yield {
                     "table": table.layout.name,
                     "model": scd.model,
@@ -144,13 +143,20 @@ def _differences(table: Table, draws: _Draws) -> Iterator[dict[str, object]]:
                     "against_title": other.title,
                     "column": column.title,
                     "difference": value,
-                    "low": found.interval.low,
-                    "high": found.interval.high,
-                    "p": float(2 * ndtr(-abs(value) / apart.std(ddof=1))),
+                    "low": judged.interval.low,
+                    "high": judged.interval.high,
+                    "p": _p(value, float(apart.std(ddof=1))),
                     "next_best": other.means[column.title] == best,
                     "runs": " ".join(scd.runs),
                     "against_runs": " ".join(other.runs),
                 }
+
+
+def _p(value: float, error: float) -> float:
+    """Two-sided, of a normal distribution; two rows of the same vectors differ by nothing."""
+    if error == 0:
+        return float(value == 0)
+    return float(2 * ndtr(-abs(value) / error))
 
 
 class _Draws:

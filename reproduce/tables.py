@@ -6,7 +6,7 @@ It reads MLflow and the published numbers, and writes only into the folder of ``
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from reproduce import render
+from reproduce.aggregate import UnknownProtocolError
 from reproduce.claims import claims, claims_sheet
 from reproduce.compare import Table, build
 from reproduce.index import index
@@ -83,19 +84,39 @@ class Source:
     def table(self, name: Name) -> Table:
         """One table."""
         if name not in self._built:
-            of_transfer = LAYOUTS[name].protocol_tag == TRANSFER_PROTOCOL
-            asked = self.transfer_protocol if of_transfer else self.protocol
-            self._built[name] = build(name, self.runs, asked)
+            self._built[name] = build(name, self.runs, self._asked(name))
         return self._built[name]
+
+    def _asked(self, name: Name) -> str | None:
+        of_transfer = LAYOUTS[name].protocol_tag == TRANSFER_PROTOCOL
+        return self.transfer_protocol if of_transfer else self.protocol
+
+    def tables(self, names: Iterable[Name]) -> dict[Name, Table]:
+        """Several; one that lacks the protocol asked for is as if nothing were measured.
+
+        Raises:
+            UnknownProtocolError: all for which one was asked lack it.
+        """
+        found: dict[Name, Table] = {}
+        lacking: dict[Name, UnknownProtocolError] = {}
+        names = list(names)
+        for name in names:
+            try:
+                found[name] = self.table(name)
+            except UnknownProtocolError as error:
+                found[name], lacking[name] = build(name, []), error
+        if lacking and all(name in lacking for name in names if self._asked(name)):
+            raise next(iter(lacking.values()))
+        return found
 
     def claims(self) -> Sheet:
         """The claims of the paper."""
-        return claims_sheet(claims({name: self.table(name) for name in LAYOUTS}))
+        return claims_sheet(claims(self.tables(LAYOUTS)))
 
     @cached_property
     def significances(self) -> list[Sheet]:
         """Of Table 1 and of Table 2."""
-        tables = [self.table("table1"), self.table("table2")]
+        tables = list(self.tables(("table1", "table2")).values())
         frame = significance(tables, self._items)
         titles = ("Table 1", "Table 2")
         return [
@@ -126,7 +147,8 @@ def run(arguments: Sequence[str]) -> int:
             print(f"wrote {path}")
         return 0
     more = options.claims or options.significance
-    sheets = [sheet(source.table(_NAMES[t])) for t in options.table or ("123" if not more else "")]
+    names = [_NAMES[t] for t in options.table or ("123" if not more else "")]
+    sheets = [sheet(table) for table in source.tables(names).values()]
     sheets += [source.claims()] if options.claims else []
     sheets += source.significances if options.significance else []
     _print(sheets, options.format)
@@ -140,28 +162,36 @@ def write(source: Source, folder: Path) -> list[Path]:
         The files written.
     """
     extra = [source.claims(), *source.significances]
-    sheets = [*(sheet(source.table(name)) for name in _NAMES.values()), *extra]
+    tables = source.tables(LAYOUTS)
+    sheets = [*(sheet(tables[name]) for name in _NAMES.values()), *extra]
     folder.mkdir(parents=True, exist_ok=True)
-    drawing = folder / "figure2.svg"
-    images = [("Figure 2", drawing.read_text(encoding="utf-8"))] if drawing.is_file() else []
     files: dict[str, str] = {}
     for one in sheets:
         files[f"{one.name}.md"] = render.markdown(one)
         files[f"{one.name}.csv"] = render.csv(one)
         files[f"{one.name}.tex"] = render.latex(one)
     files["tables.tex"] = render.latex_document([one.name for one in sheets])
-    files["tables.html"] = render.html(_TITLE, sheets, images)
-    tables = {name: source.table(name) for name in LAYOUTS}
+    files["tables.html"] = render.html(_TITLE, sheets, _drawings(folder, tables["figure2"]))
     files["README.md"] = index(tables, extra, source.runs)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in files]
 
 
+def _drawings(folder: Path, table: Table) -> list[tuple[str, str]]:
+    """Figure 2, where reproduce.figures has drawn it there from the same runs."""
+    points, drawing = folder / "figure2.csv", folder / "figure2.svg"
+    drawn = points.read_text(encoding="utf-8") if points.is_file() else ""
+    if drawn != render.csv(sheet(table)) or not drawing.is_file():
+        return []
+    return [("Figure 2", drawing.read_text(encoding="utf-8"))]
+
+
 def open_store() -> Tracking | None:
     """The store; None where there is none yet, as reading makes nothing."""
     uri = places.tracking_uri()
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
+    file = places.sqlite_file(uri)
+    if file is not None and not file.exists():
         return None
     from scd_core.tracking import Tracking  # here: importing MLflow takes seconds
 

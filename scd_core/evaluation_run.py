@@ -41,7 +41,7 @@ def write_evaluation(
         data: inputs beside the tasks.
         texts: further artifacts by file name.
     """
-    undefined = [one.score.key for one in measured.results if one.score.value is None]
+    undefined = [name for name, value in measured.metrics().items() if value is None]
     told = {"scd.undefined": " ".join(undefined)} | protocol_tags(protocols)
     if suite.damage:
         told["scd.damaged"] = "; ".join(suite.damage)

@@ -11,7 +11,7 @@ from pathlib import Path
 from scd_core.corpus import Corpus, load_corpus
 from scd_core.device import default_device, resolve_precision
 from scd_core.evaluation.tasks import Pairs, load_dev
-from scd_core.items import NEIGHBOURS, TRIPLETS, Items, items_of
+from scd_core.items import TRIPLETS, Items, items_of
 from scd_core.models import BUNDLED, PINNED, model_fingerprint, model_folder
 from scd_core.recipe import Recipe, preset_of
 from scd_core.triplets import load_triplets
@@ -153,11 +153,6 @@ def prepare(recipe: Recipe, like: Inputs | None = None) -> Inputs:
             f"{recipe.data.dev!r}; choose 'primary' or one of {names}"
         )
     items = items_of(recipe.method)
-    if items == NEIGHBOURS and recipe.data.corpus == "wiki1m":
-        raise ValueError(
-            "--corpus wiki1m is of sentences picked at random, and Skip-thought learns from a "
-            "sentence's neighbours; give a file of running text, one sentence a line"
-        )
     if like and (like.items, like.recipe.data) == (items, recipe.data):
         corpus = like.corpus
     else:

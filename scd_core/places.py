@@ -33,6 +33,12 @@ def searches() -> Path:
     return home() / "searches"
 
 
+def sqlite_file(uri: str) -> Path | None:
+    """The database of such a store; None where it is another kind of store."""
+    start = "sqlite:///"
+    return Path(uri.removeprefix(start).partition("?")[0]) if uri.startswith(start) else None
+
+
 def tracking_uri() -> str:
     """``$MLFLOW_TRACKING_URI``, else the SQLite store in ``home()`` by its absolute path."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home() / 'mlflow.db'}"

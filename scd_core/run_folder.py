@@ -106,11 +106,13 @@ def write_result(folder: Path, result: Result) -> None:
 
 
 def read_result(folder: Path) -> Result | None:
-    """The outcome of a finished run; None where it is not finished."""
+    """The outcome of a finished run; None where it is not finished, or has lost its model."""
     place = folder / "result.json"
     if not place.is_file():
         return None
     content = json.loads(place.read_text(encoding="utf-8"))
+    if content["best"] and not model_path(folder).is_dir():
+        return None
     return Result(
         best=as_evaluation(content["best"]) if content["best"] else None,
         final=as_evaluation(content["final"]),

@@ -9,26 +9,22 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import os
-import re
-import socket
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-# MLflow reads this on import and otherwise reports usage over the network.
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-
 from filelock import FileLock
-from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag, ViewType
 
 from scd_core import places
+from scd_core.mlflow_client import Client, TrackingError, require_server, without_password
 from scd_core.run_info import RunInfo, Status, read_sqlite
+
+# isort: split
+# Its settings are read on import: scd_core.mlflow_client comes first.
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag, ViewType
 
 if TYPE_CHECKING:
     from scd_core.inputs import DataInput  # imports torch, which readers of runs do without
@@ -43,33 +39,7 @@ EXPERIMENTS: dict[Kind, str] = {
 _PARAM_LIMIT = 500  # of every MLflow version and store; longer values are shortened visibly
 _TAG_LIMIT = 5000
 _PAGE = 1000
-_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
-
-
-class TrackingError(ValueError):
-    """MLflow's store cannot be reached, read or written; the message names it without password."""
-
-
-class _Client:
-    """MLflow's client, with the many kinds of error that its stores raise turned into one."""
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-        self._client = self._guarded(MlflowClient)(uri)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return self._guarded(getattr(self._client, name))
-
-    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            try:
-                return function(*arguments, **named)
-            except Exception as error:
-                reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-                text = f"MLflow at {self._uri} does not do it: {reason}"
-                raise TrackingError(_PASSWORD.sub("", text)) from error
-
-        return call
+_ARTIFACTS = "mlartifacts"
 
 
 class Tracking:
@@ -86,23 +56,22 @@ class Tracking:
         self._local = parts.scheme in ("sqlite", "file", "")
         # Two processes that make the same tables or experiment at once would fail.
         self._making: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        self._file: Path | None = None
-        if parts.scheme == "sqlite":
-            self._file = Path(self.uri.removeprefix("sqlite:///"))
+        self._file = places.sqlite_file(self.uri)
+        if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._making = FileLock(f"{self._file}.lock")
         elif parts.scheme in ("http", "https"):
-            _require_server(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+            require_server(parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         elif parts.scheme in ("", "file"):
             raise TrackingError(f"{self.uri} is no MLflow store; write sqlite:///FILE or a server")
         with self._making:
-            self._client = _Client(self.uri)
+            self._client = Client(self.uri)
         self._experiments: dict[str, str] = {}
 
     @property
     def address(self) -> str:
         """The store's address with any password left out, fit for the terminal."""
-        return _PASSWORD.sub("", self.uri)
+        return without_password(self.uri)
 
     def start(
         self,
@@ -182,7 +151,14 @@ class Tracking:
         self._client.log_text(run_id, text, name)
 
     def file(self, run_id: str, name: str) -> Path | None:
-        """A file attached to a run, on this machine; None where the run has none of that name."""
+        """A file attached to a run, on this machine; None where the run has none of that name.
+
+        Of a local store it is looked for beside the database first: both may have been moved.
+        """
+        if self._file is not None:
+            here = self._file.parent / _ARTIFACTS
+            if found := next(here.glob(f"*/{run_id}/artifacts/{name}"), None):
+                return found
         if all(found.path != name for found in self._client.list_artifacts(run_id)):
             return None
         return Path(self._client.download_artifacts(run_id, name))
@@ -270,7 +246,7 @@ class Tracking:
                     f"`mlflow experiments restore --experiment-id {known.experiment_id}` or use "
                     "another store (MLFLOW_TRACKING_URI)"
                 )
-            place = (places.home() / "mlartifacts" / name).as_uri() if self._local else None
+            place = (places.home() / _ARTIFACTS / name).as_uri() if self._local else None
             if known is None:
                 try:
                     self._client.create_experiment(name, artifact_location=place)
@@ -280,17 +256,6 @@ class Tracking:
                 known = self._client.get_experiment_by_name(name)
             self._experiments[name] = str(known.experiment_id)
         return self._experiments[name]
-
-
-def _require_server(host: str | None, port: int) -> None:
-    """MLflow's client itself would retry for minutes before it says that nobody is there."""
-    try:
-        socket.create_connection((host or "", port), timeout=5).close()
-    except OSError as error:
-        raise TrackingError(
-            f"no MLflow server answers at {host}:{port} ({error}); start it, or leave "
-            "MLFLOW_TRACKING_URI unset to use a local store"
-        ) from error
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from scd_core.evaluation.tasks import STS_DEV, STS_TEST, require_tasks
 from scd_core.evaluation_run import log_measured, protocol_tags
 from scd_core.export import write_card
 from scd_core.inputs import DataInput, Inputs, prepare
+from scd_core.mlflow_client import TrackingError
 from scd_core.provenance import collect
 from scd_core.recipe import METHODS, Recipe, from_toml, preset
 from scd_core.run_folder import (
@@ -37,7 +38,7 @@ from scd_core.run_folder import (
     sole_user,
 )
 from scd_core.run_info import RunInfo, Status
-from scd_core.tracking import Tracking, TrackingError
+from scd_core.tracking import Tracking
 from scd_core.training import StepRecord, train, untrained_scores
 
 _LOG_EVERY = 10  # steps between loss values in MLflow
@@ -131,15 +132,16 @@ def _train(
             reason = "no dev evaluation gave a defined score"
             raise ValueError(f"{reason}: the vectors have collapsed, so there is no best model")
         last = {"scd.best_step": str(result.best.step), "scd.reason": ""}
-        scores: list[Score] = []
+        scores, found = list[Score](), result.best.metrics()
         if tests:
             measured = measure(tests, _selected(inputs, folder).encode)
             log_measured(store, run_id, measured, result.best.step)
             last |= _protocol_of(tests)
             scores = [one.score for one in measured.results if isinstance(one.score, Score)]
+            found |= measured.metrics()
         best = {f"best.{name}": value for name, value in result.best.metrics().items()}
         store.log(run_id, best, result.best.step)
-        undefined = [s.key for s in (*result.best.scores, *scores) if s.value is None]
+        undefined = [name for name, value in found.items() if value is None]
         write_card(
             model_path(folder), inputs, result.best.scores, result.best.step, scores, provenance
         )

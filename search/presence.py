@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Iterator
 
 from scd_core import places
+from scd_core.mlflow_client import TrackingError
 from scd_core.run_info import RunInfo
-from scd_core.tracking import Tracking, TrackingError
+from scd_core.tracking import Tracking
 from search.plan import Plan
 
 _HOME, _ALIVE = "scd.home", "scd.alive"

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from scd_core import places
 from scd_core.divergence import DivergedError
+from scd_core.mlflow_client import TrackingError
 from scd_core.run_info import Status
-from scd_core.tracking import Tracking, TrackingError
+from scd_core.tracking import Tracking
 from search.cluster import connected
 from search.display import Display
 from search.interrupt import Interrupts

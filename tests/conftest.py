@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ from transformers import (
     RobertaConfig,
     RobertaModel,
 )
+
+from scd_core.cli import quiet_libraries
+from scd_core.tracking import Tracking
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # Tiny tensors gain nothing from threads, and on a busy machine threads wait for each other.
@@ -40,6 +44,23 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SCD_HOME", str(home))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return home
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that MLflow has set up; its migrations take seconds."""
+    quiet_libraries()
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    Tracking(f"sqlite:///{path}").find("trial")
+    return path
+
+
+@pytest.fixture
+def ready_home(own_home: Path, empty_store: Path) -> Path:
+    """The test's own home, with an MLflow store in it that has no run."""
+    own_home.mkdir(parents=True)
+    shutil.copy(empty_store, own_home / "mlflow.db")
+    return own_home
 
 
 WORDS = (

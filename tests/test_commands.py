@@ -22,13 +22,16 @@ from scd_core import evaluate, train
 from scd_core.data import DataError
 from scd_core.divergence import DivergedError
 from scd_core.evaluation.items import FILE, load_items
+from scd_core.mlflow_client import TrackingError
 from scd_core.recipe import Recipe
 from scd_core.run_folder import sole_user
 from scd_core.run_info import Status
-from scd_core.tracking import Tracking, TrackingError
+from scd_core.tracking import Tracking
 from scd_core.training import StepRecord
 from search import coarse_grid
 from tests.test_training import texts  # noqa: F401  (a fixture)
+
+pytestmark = pytest.mark.usefixtures("ready_home")
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # Any connection to another machine ends the process with this code.
@@ -112,6 +115,12 @@ def test_train_then_evaluate_twice(
     again = run(environment, tmp_path, "scd_core.train", *flags(tiny_models["bert"], texts, output))
     assert "nothing was trained again" in again.stdout
     assert len(Tracking().find("train")) == 1
+    shutil.rmtree(output / "model")
+    lost = run(environment, tmp_path, "scd_core.train", *flags(tiny_models["bert"], texts, output))
+    assert lost.returncode == 0
+    assert (output / "model" / "model.safetensors").is_file()
+    retrained = {run.metrics["best.dev.pairs.spearman_all"] for run in Tracking().find("train")}
+    assert retrained == {best}
     other = run(
         environment,
         tmp_path,
@@ -380,7 +389,7 @@ def test_evaluate_refuses_impossible_flags_first(flag: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("command", [train.run, coarse_grid.run])
 def test_missing_data_is_one_error_before_any_model(
-    command: Callable[[list[str]], int], tmp_path: Path, own_home: Path
+    command: Callable[[list[str]], int], tmp_path: Path
 ) -> None:
     """All missing files at once, with a model that does not exist either: it is not reached."""
     (tmp_path / "empty" / "senteval").mkdir(parents=True)
@@ -392,7 +401,7 @@ def test_missing_data_is_one_error_before_any_model(
         command(["--preset", "scd-bert-paper", *own])
     assert all(name in str(error.value) for name in missing)
     assert "/no/such/model" not in str(error.value)
-    assert not (own_home / "mlflow.db").exists()
+    assert Tracking().find() == []
 
 
 def test_a_loss_that_is_no_number_fails_the_run_with_its_step(

@@ -14,12 +14,15 @@ from typing import get_args
 import pytest
 
 from scd_core.inputs import DataInput
+from scd_core.mlflow_client import TrackingError
 from scd_core.run_info import RunInfo
-from scd_core.tracking import Kind, Tracking, TrackingError
+from scd_core.tracking import Kind, Tracking
 
+ready = pytest.mark.usefixtures("ready_home")
 TAGS = {"scd.identity": "abc-s0-12345678", "scd.method": "scd"}
 
 
+@ready
 def test_a_run_is_read_back_as_written() -> None:
     store = Tracking()
     run = store.start("train", "name", TAGS, {"alpha": 0.005, "r_A": 0.05})
@@ -37,6 +40,7 @@ def test_a_run_is_read_back_as_written() -> None:
     assert store.find("train", scd__method="simcse") == store.find("trial") == []
 
 
+@ready
 def test_an_unfinished_run_is_reopened_and_a_finished_one_is_not() -> None:
     store = Tracking()
     first = store.start("train", "n", TAGS, {"optim.lr": 1e-05})
@@ -49,6 +53,7 @@ def test_an_unfinished_run_is_reopened_and_a_finished_one_is_not() -> None:
     assert store.start("train", "n", TAGS | {"scd.identity": "other"}, {}) != first
 
 
+@ready
 def test_a_child_is_reopened_below_its_own_parent_only() -> None:
     store = Tracking()
     parents = [store.start("search", name, {"scd.identity": name}, {}) for name in ("a", "b")]
@@ -57,6 +62,7 @@ def test_a_child_is_reopened_below_its_own_parent_only() -> None:
     assert store.start("trial", "t", TAGS, {}, parent=parents[0]) == child
 
 
+@ready
 def test_more_runs_than_a_page() -> None:
     store = Tracking()
     for i in range(7):
@@ -67,6 +73,7 @@ def test_more_runs_than_a_page() -> None:
     assert sorted(run.name for run in found) == [str(i) for i in range(7)]
 
 
+@ready
 def test_a_whole_store_reads_as_mlflows_client_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Tracking()
     for i, kind in enumerate(get_args(Kind) * 2):
@@ -98,6 +105,27 @@ def _comparable(runs: list[RunInfo]) -> list[str]:
     return [repr(one) for one in fields]
 
 
+@ready
+def test_an_address_with_options_is_the_same_store(ready_home: Path) -> None:
+    Tracking().start("train", "n", TAGS, {})
+    assert len(Tracking(f"sqlite:///{ready_home / 'mlflow.db'}?timeout=60").find("train")) == 1
+    assert not [path for path in ready_home.iterdir() if "?" in path.name]
+
+
+@ready
+def test_a_moved_store_has_its_files(ready_home: Path, tmp_path: Path) -> None:
+    store = Tracking()
+    run = store.start("train", "n", TAGS, {})
+    store.text(run, "here", "a.txt")
+    ready_home.rename(tmp_path / "moved")
+    moved = Tracking(f"sqlite:///{tmp_path / 'moved' / 'mlflow.db'}")
+    file = moved.file(run, "a.txt")
+    assert file is not None
+    assert file.read_text(encoding="utf-8") == "here"
+    assert moved.file(run, "b.txt") is None
+
+
+@ready
 def test_deleted_runs_are_left_out() -> None:
     store = Tracking()
     run = store.start("train", "n", TAGS, {})
@@ -105,6 +133,7 @@ def test_deleted_runs_are_left_out() -> None:
     assert store.find("train") == []
 
 
+@ready
 def test_a_deleted_experiment_gives_one_clear_message() -> None:
     store = Tracking()
     run = store.start("train", "n", TAGS, {})
@@ -113,6 +142,7 @@ def test_a_deleted_experiment_gives_one_clear_message() -> None:
         Tracking().start("train", "n", TAGS, {})
 
 
+@ready
 def test_long_values_do_not_end_a_run_and_say_that_they_are_cut() -> None:
     store = Tracking()
     params = {"list": list(range(7000)), "none": None, "path": Path("/a"), "section": {"a": 1}}
@@ -152,6 +182,7 @@ def test_many_processes_may_make_the_store_at_once() -> None:
     assert all(len(store.history(run.run_id, "a")) == 200 for run in runs)
 
 
+@ready
 def test_tag_values_may_hold_quotes() -> None:
     store = Tracking()
     run = store.start("train", "n", {"scd.folder": "/it's/here"}, {})
@@ -159,6 +190,7 @@ def test_tag_values_may_hold_quotes() -> None:
     assert [r.run_id for r in store.find("train", scd__folder="/it's/here")] == [run]
 
 
+@ready
 def test_a_nan_is_never_written_as_zero() -> None:
     """The database keeps NaN; the project never sends one, since undefined scores are None."""
     store = Tracking()
@@ -185,13 +217,14 @@ def test_what_is_no_store_is_one_error(uri: str, own_home: Path) -> None:
         Tracking(uri.format(home=own_home))
 
 
+@ready
 def test_an_unknown_run_is_one_error() -> None:
     with pytest.raises(TrackingError, match="0123456789abcdef"):
         Tracking().get("0123456789abcdef0123456789abcdef")
 
 
 def test_the_address_shows_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scd_core.tracking.MlflowClient", lambda uri: None)
-    monkeypatch.setattr("scd_core.tracking._require_server", lambda host, port: None)
+    monkeypatch.setattr("scd_core.mlflow_client.MlflowClient", lambda uri: None)
+    monkeypatch.setattr("scd_core.tracking.require_server", lambda host, port: None)
     assert Tracking("http://me:secret@127.0.0.1:5000/x").address == "http://127.0.0.1:5000/x"
     assert Tracking("http://127.0.0.1:5000").address == "http://127.0.0.1:5000"

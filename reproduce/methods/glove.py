@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from reproduce.published import GLOVE_VECTORS
 from scd_core.corpus import Corpus
 from scd_core.data import DataError
 from scd_core.evaluation.vectors import Encode
@@ -77,7 +78,7 @@ class Glove:
 def _require(path: Path) -> None:
     if not path.is_file():
         raise DataError(
-            f"the GloVe vectors {path} do not exist; the published row is of glove.840B.300d.txt, "
+            f"the GloVe vectors {path} do not exist; the published row is of {GLOVE_VECTORS}, "
             "from https://nlp.stanford.edu/projects/glove/ (2 GB, unpacked 5.6 GB)"
         )
 

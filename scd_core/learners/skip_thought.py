@@ -2,7 +2,8 @@
 
 From the vector h of a sentence, one GRU decoder writes the sentence before it and another the one
 after it, word by word: their Eq. 4 to 10, loss -log P(previous | h) - log P(next | h). The decoders
-share word vectors and output layer. The corpus must be consecutive sentences of running text.
+share word vectors and output layer. The corpus must be consecutive sentences of running text, as
+the first 11,913 lines of the published Wikipedia file are: whole articles one after another.
 
 Deviations: the encoder is the recipe's pretrained one, not a GRU trained from nothing on books, so
 the published row is not this; tokens are the encoder's, and its word vectors are the decoders'

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from reproduce import render
-from reproduce.claims import CLAIMS, claims, claims_sheet
+from reproduce.claims import claims, claims_sheet
 from reproduce.compare import build
 from reproduce.layouts import LAYOUTS
+from reproduce.printed_claims import CLAIMS
 from scd_core.recipe import preset
 from scd_core.run_info import RunInfo
 from tests.reproduce.conftest import KEYS, TRANSFER_KEYS

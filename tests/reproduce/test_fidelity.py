@@ -83,8 +83,10 @@ def test_what_a_setting_is_worth(make_run: MakeRun) -> None:
     assert found["verdict"] == "outside"
     assert cell(table, "scd-bundled/lambda")["n"] == 0
     assert cell(table, "scd-bundled/lambda")["fill"].split(" && ")[2] == (
-        "python -m scd_core.train --preset scd-bundled --objective.lam 0.012 --seed 2"
+        "python -m scd_core.train --preset scd-bundled --objective.lam 0.012 "
+        "--optim.precision fp32 --seed 2"
     )
     shown = build("table1", runs)
-    assert rows(shown, "other") == ["bundled, SCD, scd-bundled, on wiki1m"]
-    assert "In the fidelity table alone: 2 of one changed setting." in shown.notes
+    elsewhere = f"bundled, SCD, recipe {other}, on wiki1m"  # of other data: compared with nothing
+    assert rows(shown, "other") == [elsewhere, "bundled, SCD, scd-bundled, on wiki1m"]
+    assert "In the fidelity table alone: 1 of one changed setting." in shown.notes

@@ -16,7 +16,7 @@ METRIC = "dev.stsb.spearman_all"
 
 
 @pytest.fixture
-def store() -> Tracking:
+def store(ready_home: Path) -> Tracking:
     """Two searches of one base; the second has the first's points and more."""
     store = Tracking()
     for name, alphas in (("coarse-a", [0.1, 0.2]), ("coarse-b", [0.1, 0.2, 0.3])):
@@ -42,6 +42,7 @@ def store() -> Tracking:
         store.log(run_id, {f"best.{METRIC}": score})
         store.finish(run_id, status)
 
+    trial(0.1, 0.1, 70.0, seed=1, search="coarse-b")  # run before the other search's own
     trial(0.1, 0.1, 50.0)
     trial(0.1, 0.1, 52.0, seed=1)
     trial(0.1, 0.1, 99.0, seed=2)  # a confirmation of the winner
@@ -57,7 +58,7 @@ def store() -> Tracking:
 def test_the_maps_show_settled_trials_of_the_grid_by_their_mean(store: Tracking) -> None:
     here = {Point(0.1, 0.01, 0.0, 0.1): 51.0, Point(0.1, 0.01, 0.0, 0.2): 40.0}
     assert heat_maps.searched(store, "coarse-a") == here
-    shared = {Point(0.1, 0.01, 0.0, 0.1): 51.0, Point(0.3, 0.01, 0.0, 0.2): 60.0}
+    shared = {Point(0.1, 0.01, 0.0, 0.1): 60.0, Point(0.3, 0.01, 0.0, 0.2): 60.0}
     assert heat_maps.searched(store, "coarse-b") == shared
 
 

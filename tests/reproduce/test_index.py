@@ -7,6 +7,7 @@ from collections.abc import Callable
 from reproduce.compare import build
 from reproduce.index import index
 from reproduce.layouts import LAYOUTS
+from reproduce.sheet import NO_COMMAND
 from scd_core.run_info import RunInfo
 
 MakeRun = Callable[..., RunInfo]
@@ -25,7 +26,7 @@ def test_an_empty_store_claims_nothing() -> None:
     assert "scd-bert" not in measured.split("## Measured")[1]
     train = "`python -m scd_core.train --preset scd-bert-paper --seed 0 (and 1, 2)`"
     assert f"  - SCD-BERT_base: {train}" in missing
-    assert "  - GloVe embeddings (avg.): no command yet" in missing
+    assert f"  - Skip-thought: {NO_COMMAND}" in missing
     fidelity = "  - scd-bundled: lambda 0.012: `python -m scd_core.train --preset scd-bundled "
     assert fidelity in missing
 

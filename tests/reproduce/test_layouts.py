@@ -16,6 +16,8 @@ from tests.reproduce.conftest import KEYS, TRANSFER_KEYS
 from tests.reproduce.test_tables import EMBEDDING, cell
 
 MakeRun = Callable[..., RunInfo]
+FITTED = {"recipe_hash": "f" * 12, "seed": ""}
+VECTORS = {"method.vectors": "glove.840B.300d.txt"}
 BUNDLED = {"model": "bundled", "data_fingerprint": "b" * 64}
 
 
@@ -143,9 +145,9 @@ def test_other_encoders_stand_below_by_model_as_the_paper_orders_them(make_run: 
 def test_other_methods_find_their_published_row(make_evaluation: MakeRun) -> None:
     simcse = preset("simcse-bert-paper").in_precision("fp32").hash
     runs = [
-        make_evaluation("w", method="whitening", pooling="first_last", recipe_hash=""),
+        make_evaluation("w", method="whitening", pooling="first_last", **FITTED),
         make_evaluation("s", method="simcse", recipe_hash=simcse),
-        make_evaluation("g", method="glove", model="glove.840B", pooling="mean", recipe_hash=""),
+        make_evaluation("g", method="glove", model="", pooling="mean", params=VECTORS, **FITTED),
     ]
     table = build("table1", runs)
     assert cell(table, "bert-whitening")["runs"] == "w"

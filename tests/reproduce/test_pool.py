@@ -24,7 +24,7 @@ from search.machine import Share
 from tests.conftest import WORDS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-BOTH = Tasks(("sts", "transfer"), {}, None)
+BOTH = Tasks(("sts", "transfer"), {}, None, 0)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 

@@ -27,6 +27,8 @@ from search.interrupt import Interrupted
 from search.machine import Share
 from tests.conftest import WORDS
 
+pytestmark = pytest.mark.usefixtures("ready_home")
+
 SAMPLE = Suite(("sample",), tuple(load_sample_test()), ())
 PROTOCOL = SAMPLE.protocols("senteval-default", 1111, None)["sts"]
 COST = Cost(1.0, 1.0, 1.0, 1, 1, ())
@@ -54,11 +56,13 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
             fingerprint = model_fingerprint(model_folder(arguments[0]))
             tags = {
                 "scd.method": "embedding",
+                "scd.model": arguments[0],
                 "scd.pooling": arguments[2],
                 "scd.model_fingerprint": fingerprint,
             }
         else:
-            tags = {"scd.trained_by": arguments[0]}
+            pooling = store.get(arguments[0]).tags["scd.pooling"]
+            tags = {"scd.trained_by": arguments[0], "scd.pooling": pooling}
         group = arguments[arguments.index("--tasks") + 1]
         suite = SAMPLE if group == "sts" else load_suite((group,), Path(arguments[-1]))
         protocols = suite.protocols("senteval-default", 1111, None)
@@ -143,6 +147,26 @@ def test_a_dry_run_computes_and_writes_nothing(
 
 
 @pytest.mark.shared
+def test_the_forecast_counts_the_sentences_of_the_test_sets(
+    ran: Ran,
+    flags: list[str],
+    data_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A dev evaluation of an hour and nothing else: one, then as many hours as test sets are larger
+    than dev sets; two seeds, of which as many run at once as the plan says."""
+    hour = Cost(0.0, 3600.0, 0.0, 1, 1, ())
+    monkeypatch.setattr(runs.forecast, "measure", lambda inputs, threads: hour)
+    chosen = [*flags, "--methods", "scd", "--seeds", "0", "1", "--concurrent", "1"]
+    assert runs.run([*chosen, "--dry-run"]) == 0
+    test, dev = (len(set(s.texts)) for s in (SAMPLE, load_suite(("sts-dev",), data_dir)))
+    printed = capsys.readouterr().out
+    assert f"about {1 + test / dev:.2f} h each, 2 of them" in printed
+    assert f"forecast: about {2 * (1 + test / dev):.2f} h" in printed
+
+
+@pytest.mark.shared
 def test_an_interruption_stops_and_the_rest_is_kept(
     ran: Ran, flags: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,6 +218,15 @@ def test_a_training_of_several_tables_is_one_job(
     assert runs.run(chosen) == 0
     assert "0 to do" in capsys.readouterr().out
     assert [call for call in ran if call.startswith("train")] == trained
+
+
+@pytest.mark.shared
+def test_table_2_has_skip_thought_on_this_encoder(ran: Ran, flags: list[str]) -> None:
+    chosen = [*flags[:-1], "2", "--methods", "skip-thought", "is", "--seeds", "0"]
+    assert runs.run(chosen) == 0
+    trainings = [call for call in ran if call.startswith("train")]
+    assert trainings == ["train skip-thought 0", "train is 0"]
+    assert sum(call.startswith("evaluate --tasks transfer") for call in ran) == 2
 
 
 @pytest.mark.shared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -107,6 +108,28 @@ def test_holm_is_over_the_whole_table_and_the_next_best_is_marked(table: Table) 
     assert "over the table's 16 differences" in text
     assert "‡" in text
     assert "*" in text
+
+
+def test_a_better_row_without_items_leaves_no_mark(table: Table) -> None:
+    frame = table.frame.copy()
+    frame.loc[frame["runs"] == "bare", "mean"] = 99.0
+    found = significance([dataclasses.replace(table, frame=frame)], ITEMS.get)
+    assert len(found) == 2 * 8
+    assert not found["next_best"].any()
+
+
+def test_the_same_vectors_twice_take_nothing_from_the_others(make_evaluation: MakeRun) -> None:
+    """Another recipe may select the same checkpoint: no difference, and no p of 0 / 0."""
+    own = {"model": "bundled", "recipe_hash": RECIPE.hash}
+    runs = [make_evaluation("s0", metrics=scores("s0"), **own)]
+    runs.append(make_evaluation("twin", metrics=scores("s0"), **own | {"recipe_hash": "t" * 12}))
+    cls = EMBEDDING | {"model": "bundled"}
+    runs.append(make_evaluation("cls", metrics=scores("cls"), **cls))
+    frame = significance([build("table1", runs)], (ITEMS | {"twin": ITEMS["s0"]}).get)
+    twin = frame["against_runs"] == "twin"
+    assert (frame.loc[twin, "p"] == 1).all()
+    assert (frame.loc[twin, "p_holm"] == 1).all()
+    assert (frame.loc[~twin & (frame["column"] == "Avg."), "p_holm"] < 1e-6).all()
 
 
 def test_without_items_nothing_is_claimed(table: Table) -> None:

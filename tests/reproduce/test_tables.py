@@ -17,7 +17,7 @@ from reproduce import render
 from reproduce.compare import Table, build
 from reproduce.layouts import LAYOUTS
 from reproduce.published import FOLDER, published_table
-from reproduce.sheet import Line, sheet
+from reproduce.sheet import NO_COMMAND, Line, sheet
 from reproduce.tables import run
 from scd_core.recipe import preset
 from scd_core.run_info import RunInfo
@@ -68,7 +68,10 @@ def test_every_row_names_the_command_that_fills_it() -> None:
     evidence = dict(sheet(table).evidence)
     fitted = "python -m reproduce.runs --table 1 --backbone bert-base-uncased --methods flow"
     assert cell(table, "bert-flow")["fill"] == fitted
-    assert evidence["GloVe embeddings (avg.)"] == ("to fill: no command yet",)
+    glove = "python -m reproduce.runs --table 1 --backbone bundled --methods glove --glove FILE"
+    assert evidence["GloVe embeddings (avg.)"] == (f"to fill: {glove}",)
+    of_table_2 = dict(sheet(build("table2", [])).evidence)
+    assert of_table_2["Skip-thought"] == (f"to fill: {NO_COMMAND}",)
     assert evidence["SCD-BERT_base"] == (f"to fill: {train[0]} (and 1, 2)",)
 
 
@@ -97,7 +100,8 @@ def test_a_missing_seed_is_named(e6_store: list[RunInfo]) -> None:
     table = build("table1", [run for run in e6_store if run.run_id != "seed1"])
     average = cell(table, "scd-bert")
     assert (average["n"], average["seeds"]) == (2, "0 2")
-    assert average["fill"] == "python -m scd_core.train --preset scd-bert-paper --seed 1"
+    train = "python -m scd_core.train --preset scd-bert-paper --optim.precision fp32"
+    assert average["fill"] == f"{train} --seed 1"
     rows = list(dict.fromkeys(table.frame["row"]))
     assert rows == list(dict.fromkeys(build("table1", e6_store).frame["row"]))
 
@@ -249,6 +253,8 @@ def test_the_command_on_a_real_store(
     assert f"FAILED, not FINISHED: 1 ({ids['failed']})" in text
     with pytest.raises(ValueError, match="protocol-a"):
         run(["--protocol", "unknown"])
+    # no run of it has Figure 2's values: that table is empty and the others are not
+    assert run(["--protocol", "protocol-a", "--claims", "--table", "1"]) == 0
 
 
 def test_without_a_store_nothing_is_written(

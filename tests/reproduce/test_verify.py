@@ -15,11 +15,13 @@ from scd_core.run_info import RunInfo
 from scd_core.tracking import Tracking
 from tests.reproduce.test_tables import EMBEDDING
 
+ready = pytest.mark.usefixtures("ready_home")
 MakeRun = Callable[..., RunInfo]
 ROW = ("--table", "1", "--verify")
 
 
 @pytest.mark.shared
+@ready
 def test_a_row_is_evaluated_again(
     tiny_models: dict[str, Path], data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -43,6 +45,7 @@ def test_a_row_is_evaluated_again(
 
 
 @pytest.mark.shared
+@ready
 def test_what_was_fitted_is_fitted_again(
     tiny_models: dict[str, Path], data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,8 +25,9 @@ from ray import cloudpickle
 from rich.console import Console
 from stubs import DURABLE, STSB, counted, drive, scripted
 
+from scd_core.mlflow_client import TrackingError
 from scd_core.recipe import Data, Optim, Recipe
-from scd_core.tracking import Tracking, TrackingError
+from scd_core.tracking import Tracking
 from search.machine import Share
 from search.outcome import Outcome
 from search.runner import run_search

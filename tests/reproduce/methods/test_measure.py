@@ -17,6 +17,8 @@ from scd_core.evaluation.sts import score_pairs
 from scd_core.evaluation.suite import load_suite
 from scd_core.tracking import Tracking
 
+pytestmark = pytest.mark.usefixtures("ready_home")
+
 
 def test_a_run_is_written_once_and_found_by_the_tables(tiny_models: dict[str, Path]) -> None:
     suite = load_suite(("sample",), None)

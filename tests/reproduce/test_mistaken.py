@@ -1,0 +1,180 @@
+"""Runs that look like a row's and are not, and rows that must not be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reproduce.claims import claims
+from reproduce.compare import Table, build
+from reproduce.fidelity import variants
+from reproduce.layouts import LAYOUTS
+from scd_core.recipe import Recipe, preset
+from scd_core.run_info import RunInfo
+from tests.reproduce.conftest import KEYS, PAPER
+from tests.reproduce.test_layouts import BUNDLED, FITTED, VECTORS, rows
+from tests.reproduce.test_tables import cell
+
+MakeRun = Callable[..., RunInfo]
+BASE = preset("scd-bundled").in_precision("fp32")
+SIMCSE = preset("simcse-bert-paper").in_precision("fp32")
+
+
+def of(recipe: Recipe, **changes: Any) -> dict[str, Any]:
+    """Tags and parameters of runs of a recipe."""
+    params = {k: str(v) for k, v in recipe.symbols().items()} | changes.pop("params", {})
+    told = {"method": recipe.method, "model": recipe.model.name, "recipe_hash": recipe.hash}
+    return told | {"params": params} | changes
+
+
+def measured(table: Table, row: str) -> tuple[str, int]:
+    found = cell(table, row)
+    return found["runs"], found["n"]
+
+
+def test_another_pooling_is_another_row(make_run: MakeRun, make_evaluation: MakeRun) -> None:
+    trained = [make_run(f"t{s}", 74.0, s) for s in range(3)]
+    mean = [
+        make_evaluation(f"m{s}", 60.0, s, pooling="mean", trained_by=f"t{s}", start_time=2000)
+        for s in range(3)
+    ]
+    table = build("table1", [*trained, *mean])
+    assert measured(table, "scd-bert") == ("t0 t1 t2", 3)
+    assert rows(table, "other") == [
+        "bert-base-uncased, SCD, scd-bert-paper, mean pooling, on wiki1m"
+    ]
+
+
+@pytest.mark.parametrize("status", ["KILLED", "RUNNING", "FAILED", None])
+def test_an_evaluation_of_an_unfinished_training_does_not_count(
+    make_run: MakeRun, make_evaluation: MakeRun, status: str | None
+) -> None:
+    runs = [make_run(f"t{s}", 70.0 + s, s) for s in range(2)]
+    runs += [make_run("t2", None, 2, status=status)] if status else []  # None: deleted
+    runs.append(make_evaluation("e2", 55.0, 2, trained_by="t2", start_time=2000))
+    table = build("table1", runs)
+    assert measured(table, "scd-bert") == ("t0 t1", 2)
+    assert any("a training that is not FINISHED" in note and "e2" in note for note in table.notes)
+
+
+def test_a_row_of_an_encoder_of_its_own_takes_no_training(make_evaluation: MakeRun) -> None:
+    """Skip-thought's published row is of a GRU: neither ours nor a rival of every encoder."""
+    recipe = of(BASE, method="skip-thought", recipe_hash="5" * 12)
+    runs = [make_evaluation("k", 99.0, **recipe), make_evaluation("s", 80.0, **of(PAPER))]
+    tables = {name: build(name, runs) for name in LAYOUTS}
+    assert measured(tables["table2"], "skip-thought") == ("", 0)
+    assert "k" not in set(claims(tables)["runs"].str.split().sum())
+
+
+def test_only_the_published_vectors_are_the_published_glove(make_evaluation: MakeRun) -> None:
+    def glove(name: str, score: float, file: str, **changes: Any) -> RunInfo:
+        told = FITTED | {"method": "glove", "model": "", "pooling": "mean"} | changes
+        return make_evaluation(name, score, params={"method.vectors": file}, **told)
+
+    small = glove("small", 40.0, "glove.6B.50d.txt", recipe_hash="6" * 12, start_time=2000)
+    table = build("table1", [glove("whole", 61.0, VECTORS["method.vectors"]), small])
+    assert measured(table, "glove") == ("whole", 1)
+    assert rows(table, "other") == ["GloVe, mean pooling, on glove.6B.50d.txt"]
+
+
+@pytest.mark.parametrize(("score", "verdict"), [(66.28, "within"), (50.0, "outside")])
+def test_what_has_no_seed_has_a_verdict(
+    make_evaluation: MakeRun, score: float, verdict: str
+) -> None:
+    run = make_evaluation("w", score, method="whitening", pooling="first_last", **FITTED)
+    assert cell(build("table1", [run]), "bert-whitening")["verdict"] == verdict
+
+
+def test_a_setting_is_judged_in_the_precision_of_its_base(make_run: MakeRun) -> None:
+    (variant,) = [v for v in variants("scd-bundled") if v.id == "temperature"]
+    fp32 = of(BASE, **BUNDLED)
+    bf16 = of(variant.of(preset("scd-bundled").in_precision("bf16")), **BUNDLED)
+    runs = [make_run(f"b{s}", 77.0, s, **fp32) for s in range(3)]
+    runs += [make_run(f"v{s}", 75.0, s, **bf16) for s in range(3)]
+    table = build("fidelity", runs)
+    assert measured(table, "scd-bundled")[1] == 3
+    assert measured(table, "scd-bundled/temperature")[1] == 0
+    assert (
+        cell(table, "scd-bundled/temperature")["fill"]
+        .split(" && ")[0]
+        .endswith("--objective.temperature 0.05 --optim.precision fp32 --seed 0")
+    )
+
+
+def test_what_fills_a_row_reads_what_its_base_read(make_run: MakeRun) -> None:
+    told = of(BASE, params={"data.corpus": "documentation"}, **BUNDLED)
+    table = build("fidelity", [make_run(f"b{s}", 77.0, s, **told) for s in range(3)])
+    assert cell(table, "scd-bundled")["fill"] == ""
+    fill = cell(table, "scd-bundled/lambda")["fill"].split(" && ")
+    assert len(fill) == 3
+    assert all("--objective.lam 0.012" in one and "--corpus documentation" in one for one in fill)
+
+
+def test_a_seed_in_another_precision_is_trained_and_not_evaluated(make_run: MakeRun) -> None:
+    bf16 = of(preset("scd-bert-paper").in_precision("bf16"))
+    runs = [make_run("a", 70.0, 0), make_run("b", 71.0, 1), make_run("c", 72.0, 2, **bf16)]
+    found = cell(build("table1", runs), "scd-bert")
+    assert found["runs"] == "a b"
+    assert found["fill"] == (
+        "python -m scd_core.train --preset scd-bert-paper --optim.precision fp32 --seed 2"
+    )
+
+
+def test_precisions_have_titles_of_their_own(make_run: MakeRun) -> None:
+    bf16 = of(preset("scd-bundled").in_precision("bf16"), **BUNDLED)
+    runs = [make_run("a", 77.0, **of(BASE, **BUNDLED)), make_run("b", 75.0, **bf16)]
+    title = "bundled, SCD, scd-bundled, on wiki1m"
+    assert sorted(rows(build("table1", runs), "other")) == [f"{title}, bf16", f"{title}, fp32"]
+
+
+def claimed(runs: list[RunInfo], claim: str) -> tuple[float | None, str]:
+    frame = claims({name: build(name, runs) for name in LAYOUTS})
+    (found,) = frame[(frame["claim"] == claim) & frame["measured"].notna()].to_dict("records")
+    return round(found["measured"], 6), found["runs"]
+
+
+def test_a_claim_is_of_the_row_that_the_table_shows(
+    make_run: MakeRun, make_evaluation: MakeRun
+) -> None:
+    """A smoke test of the same recipe on other sentences has more seeds."""
+    smoke = of(PAPER, params={"data.corpus": "smoke.txt"}, data_fingerprint="s" * 64)
+    runs = [make_run("paper", 74.0), *(make_run(f"smoke{s}", 40.0, s, **smoke) for s in range(2))]
+    runs.append(make_evaluation("flow", 66.0, method="flow", pooling="first_last", **FITTED))
+    assert claimed(runs, "SCD is higher on STS than BERT-flow") == (8.0, "paper flow")
+
+
+def test_terms_are_compared_on_the_same_sentences(make_run: MakeRun) -> None:
+    alone = preset("scd-bert-decorrelation").in_precision("fp32")
+    other = of(alone, data_fingerprint="o" * 64)
+    claim = "both terms are better than L_C alone on STS"
+    runs = [make_run("both", 74.0), make_run("other", 90.0, 0, **other)]
+    frame = claims({name: build(name, runs) for name in LAYOUTS})
+    assert frame.loc[frame["claim"] == claim, "measured"].isna().all()
+    runs.append(make_run("same", 70.0, 1, **of(alone)))
+    assert claimed(runs[:1] + runs[2:], claim) == (4.0, "both same")
+
+
+def test_the_next_best_is_of_the_methods_that_the_paper_prints(make_run: MakeRun) -> None:
+    supervised = preset("simcse-supervised-bert-paper").in_precision("fp32")
+    runs = [
+        make_run("scd", 74.0),
+        make_run("simcse", 73.0, **of(SIMCSE)),
+        make_run("supervised", 81.0, **of(supervised)),
+    ]
+    claim = "BERT: better than the next best on STS-B"
+    assert claimed(runs, claim) == (1.0, "scd simcse")
+
+
+def test_an_undefined_shape_is_an_empty_cell_and_not_a_seed_less(make_evaluation: MakeRun) -> None:
+    shapeless = dict.fromkeys(KEYS, 70.0)
+    names = "test.geometry.alignment test.geometry.uniformity"
+    runs = [make_evaluation(f"g{s}", 70.0, s) for s in range(2)]
+    other = make_evaluation("g2", 70.0, 2, undefined=names)
+    for name in names.split():
+        del other.metrics[name]
+    assert set(shapeless) <= set(other.metrics)
+    found = cell(build("figure2", [*runs, other]), "scd-bert", "uniformity")
+    assert (found["n"], found["undefined"]) == (3, 1)
+    assert found["mean"] is None or found["mean"] != found["mean"]
