@@ -32,7 +32,7 @@ KINDS = ("train", "evaluation")
 
 
 class UnknownProtocolError(ValueError):
-    """The protocol asked for is that of no run that could enter a table, or of several."""
+    """The protocol asked for is that of no run that could enter a table."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ def select(
         protocol_tag: the tag that holds it.
 
     Raises:
-        UnknownProtocolError: no run that could enter has that protocol, or several begin so.
+        UnknownProtocolError: no run that could enter has that protocol.
+        ValueError: several protocols begin so.
     """
     runs = sorted(runs, key=_age)
     keys = sorted({key for column in columns for key in column.keys})
@@ -197,7 +198,8 @@ def _choose_protocol(candidates: dict[str, list[RunInfo]], asked: str | None) ->
     found = [asked] if asked in candidates else [p for p in candidates if p.startswith(asked)]
     if len(found) != 1:
         known = sorted(candidates) or "none: no run can enter this table"
-        raise UnknownProtocolError(
+        kind = ValueError if found else UnknownProtocolError
+        raise kind(
             f"protocol = {asked!r} fits {len(found)} protocols of the finished runs; those there "
             f"are: {known}"
         )

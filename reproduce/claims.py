@@ -16,13 +16,17 @@ from reproduce.compare import Table
 from reproduce.fidelity import base_recipes
 from reproduce.layouts import Name
 from reproduce.printed_claims import BERT, CLAIMS, REMARKS, ROBERTA, Claim
-from reproduce.published import published_table
+from reproduce.published import OTHER, published_table
 from reproduce.rows import UNTRAINED, role
 from reproduce.sheet import Line, Sheet, number
 
 Verdict = Literal[
     "as printed", "other row", "not as printed", "holds", "does not hold", "not computable", ""
 ]
+
+
+_Measured = dict[Hashable, Any]
+"""A measured row in one column, by the names of ``Table.frame``."""
 
 
 def claims(tables: Mapping[Name, Table]) -> pd.DataFrame:
@@ -96,7 +100,7 @@ def _against(difference: float, title: str) -> str:
 
 
 def _lines(claim: Claim, frame: pd.DataFrame) -> Iterator[dict[str, object]]:
-    cells = frame[frame["column"] == claim.column].set_index("row", drop=False)
+    cells = frame[frame["column"] == claim.column].set_index("row")
     best, title = _published_best(claim, cells)
     published = _difference(claim, cells["published"])
     shared = {
@@ -148,17 +152,10 @@ def _measured(claim: Claim, cells: pd.DataFrame) -> Iterator[dict[str, object]]:
     measured = cells[cells["mean"].notna()].to_dict("records")
     found = {row["model"] for row in measured if row["role"] == "scd"}
     others = sorted(found - set(own.values())) if claim.row == BERT else []
-    wanted = _ROLES[claim.against]
     for model in (own[claim.row], *others):
         rows = [row for row in measured if row["model"] in (model, "")]
-        scd = _pick(rows, "scd", claim.row)
-        rivals = [row for row in rows if scd is not None and _comparable(row, scd)]
-        if claim.next_best:
-            printed = {_ROLES[row.id] for row in published_table(claim.table).rows}
-            rivals = [r for r in rivals if r["role"] in printed and not r["role"].startswith("scd")]
-            other = max(rivals, key=lambda row: row["mean"], default=None)
-        else:
-            other = _pick(rivals, wanted, claim.against)
+        if model == own[claim.row]:  # of the paper's encoder, what stands in the paper's rows
+            rows = [row for row in rows if row["section"] != OTHER]
         line: dict[str, object] = {
             "model": model,
             "measured": None,
@@ -166,7 +163,9 @@ def _measured(claim: Claim, cells: pd.DataFrame) -> Iterator[dict[str, object]]:
             "measured_verdict": "",
             "runs": "",
         }
-        if scd is not None and other is not None:
+        pairs = ((scd, _rival(claim, scd, rows)) for scd in _of_role(rows, "scd"))
+        scd, other = next(((scd, other) for scd, other in pairs if other), (None, None))
+        if scd and other:
             difference = scd["mean"] - other["mean"]
             good = difference < 0 if claim.less else difference > 0
             line |= {
@@ -179,18 +178,25 @@ def _measured(claim: Claim, cells: pd.DataFrame) -> Iterator[dict[str, object]]:
             yield line
 
 
-def _comparable(row: dict[Hashable, Any], scd: dict[Hashable, Any]) -> bool:
-    """Whether a difference to SCD's row says something of the method: what is trained must have
-    read the same sentences, in the same precision."""
-    trained = row["method"] not in UNTRAINED
-    return not trained or all(row[name] == scd[name] for name in ("content", "precision"))
+def _rival(claim: Claim, scd: _Measured, rows: Sequence[_Measured]) -> _Measured | None:
+    """What SCD's row is compared with: the row of the claim's role with most seeds, or the best of
+    all that the paper prints. Of trained rows only those that read the same sentences, in the same
+    precision: another difference would say nothing of the method."""
+    alike = [
+        row
+        for row in rows
+        if row["method"] in UNTRAINED
+        or (row["content"], row["precision"]) == (scd["content"], scd["precision"])
+    ]
+    if not claim.next_best:
+        return next(iter(_of_role(alike, _ROLES[claim.against])), None)
+    printed = {_ROLES[row.id] for row in published_table(claim.table).rows}
+    found = [r for r in alike if r["role"] in printed and not r["role"].startswith("scd")]
+    return max(found, key=lambda row: row["mean"], default=None)
 
 
-def _pick(
-    rows: Sequence[dict[Hashable, Any]], role: str, printed: str
-) -> dict[Hashable, Any] | None:
-    """What is measured of the paper's row ``printed``; where that is not of these rows' encoder, or
-    nothing is, the row of that role with most seeds. SCD's and its ablations' are those of a base
+def _of_role(rows: Sequence[_Measured], role: str) -> list[_Measured]:
+    """The rows of a role, those with most seeds first; SCD's and its ablations' are those of a base
     recipe."""
     known = base_recipes()
     found = [
@@ -198,7 +204,7 @@ def _pick(
         for row in rows
         if row["role"] == role and (row["recipe_hash"] in known or not role.startswith("scd"))
     ]
-    return max(found, key=lambda row: (row["row"] == printed, row["n"]), default=None)
+    return sorted(found, key=lambda row: row["n"], reverse=True)
 
 
 _ROLES = {

@@ -58,7 +58,8 @@ def build(name: Name, runs: Iterable[RunInfo], protocol: str | None = None) -> T
         protocol: a protocol's fingerprint or its beginning; None takes the one with most runs.
 
     Raises:
-        UnknownProtocolError: no run that could enter has that protocol, or several begin so.
+        UnknownProtocolError: no run that could enter has that protocol.
+        ValueError: several protocols begin so.
     """
     layout, runs = LAYOUTS[name], list(runs)
     selection = select(runs, layout.columns, protocol, layout.protocol_tag)
@@ -111,7 +112,7 @@ def _of_one_changed_setting(selection: Selection) -> set[Setting]:
     return {
         row.group.setting
         for row in _switched(selection)
-        if row.group and row.variant and len(row.variant.settings) == 1
+        if row.first and row.group and row.variant and len(row.variant.settings) == 1
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +48,7 @@ class Wanted:
         for name in _READ:
             value, before = getattr(recipe.data, name), getattr(self.recipe.data, name)
             if value != before:
-                flags += f" --{name} {_shown(value)}"
+                flags += f" --{name} {shlex.quote(_shown(value))}"
         return Wanted(recipe, flags, group.setting.content)
 
 

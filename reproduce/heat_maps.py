@@ -27,7 +27,7 @@ def searched(store: Tracking, name: str) -> dict[Point, float]:
     Raises:
         ValueError: there is no such search, or none of its trials has a score.
     """
-    searches = {run.tags["scd.search"]: run for run in store.find("search")}
+    searches = {run.tags["scd.search"]: run for run in reversed(store.find("search"))}
     if name not in searches:
         known = sorted(searches) or "none"
         raise ValueError(f"--search {name!r} is not in {store.address}; those there are: {known}")

@@ -89,34 +89,40 @@ class Training(Job):
         return self.identity
 
     def finished(self, group: str, store: Tracking) -> str | None:
-        """The training, or an evaluation of it."""
-        run, tag = self.trained(store), self.tests.tag(group)
-        if run is None or tag.items() <= run.tags.items():
-            return run.run_id if run else None
-        tag |= {"scd.trained_by": run.run_id, "scd.pooling": self.recipe.model.pooling}
-        found = latest_finished(store.find("evaluation", **tag))
-        return found.run_id if found else None
+        """A training, or an evaluation of one with the recipe's pooling."""
+        tag, trainings = self.tests.tag(group), self._trained(store)
+        found = [run for run in trainings if tag.items() <= run.tags.items()]
+        for run in trainings:
+            asked = {"scd.trained_by": run.run_id, "scd.pooling": self.recipe.model.pooling}
+            found += store.find("evaluation", **tag, **asked)
+        last = latest_finished(found)
+        return last.run_id if last else None
 
     def measure(self, group: str, store: Tracking) -> int:
-        """Train where that is not done, or its model is not here any more; then evaluate where the
-        scores are still not there."""
-        run = self.trained(store)
-        if run is None or not model_path(Path(run.tags["scd.folder"])).is_dir():
+        """Train where that is to be done; then evaluate where the scores are still not there."""
+        if self.untrained(store):
             file = places.cache() / "recipes" / f"{self.identity}.toml"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(self.recipe.to_toml(), encoding="utf-8")
             if code := train.run(["--recipe", str(file)]):
                 return code
-        run = self.trained(store)
-        if run is None:
-            raise ValueError(f"the training {self.identity} left no finished run in MLflow")
         if self.finished(group, store) is not None:
             return 0
+        run = latest_finished(self._with_model(store))
+        if run is None:
+            raise ValueError(f"the training {self.identity} left no finished run with its model")
         return evaluate.run([run.run_id, *self.tests.flags(group)])
 
-    def trained(self, store: Tracking) -> RunInfo | None:
-        """The finished training, with whichever scores."""
-        return latest_finished(store.find("train", **{"scd.identity": self.identity}))
+    def untrained(self, store: Tracking) -> bool:
+        """Whether it is still to be trained: it never was, or its model is not here any more."""
+        return not self._with_model(store)
+
+    def _trained(self, store: Tracking) -> list[RunInfo]:
+        runs = store.find("train", **{"scd.identity": self.identity})
+        return [run for run in runs if run.status == "FINISHED"]
+
+    def _with_model(self, store: Tracking) -> list[RunInfo]:
+        return [r for r in self._trained(store) if model_path(Path(r.tags["scd.folder"])).is_dir()]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ _LATEX = {
     "‡": r"$\ddagger$",
     "±": r"$\pm$",
 }
+_BEYOND_LATIN = "\u0180"
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem;
   color: #1b1f24; background: #fff }
@@ -108,9 +109,9 @@ def latex(sheet: Sheet) -> str:
         if sheet.lines[i].block != sheet.lines[i - 1].block:
             rows.insert(i, r"\midrule")
     notes = "\n".join(f"{_tex(sentence)}\\\\" for sentence in sheet.notes)
-    text = "\n".join([*lines[:start], *rows])
-    for symbol, command in _LATEX.items():
-        text = text.replace(symbol, command)
+    # after the \\ of the line before, a [ would begin a length
+    rows = [f"{{}}{line}" if line.startswith("[") else line for line in rows]
+    text = _symbols("\n".join([*lines[:start], *rows]))
     return (
         f"\\section*{{{_tex(sheet.title)}}}\n{{\\footnotesize\n{text}\n\\par\\raggedright\n"
         f"{notes}\n}}\n"
@@ -197,9 +198,14 @@ def _tex(text: str) -> str:
     (escaped,) = re.findall(
         r"BEGIN(.*)END", pd.DataFrame([f"BEGIN{text}END"]).style.format(escape="latex").to_latex()
     )
+    return _symbols(escaped)
+
+
+def _symbols(text: str) -> str:
+    """With a command, or its number, in place of what the document's fonts do not have."""
     for symbol, command in _LATEX.items():
-        escaped = escaped.replace(symbol, command)
-    return str(escaped)
+        text = text.replace(symbol, command)
+    return "".join(c if c < _BEYOND_LATIN else f"U+{ord(c):04X}" for c in text)
 
 
 def _row(cells: Sequence[str]) -> str:

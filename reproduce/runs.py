@@ -187,7 +187,7 @@ def _print_forecast(
     what a sentence takes there, it takes in the test sets."""
     kinds: dict[Hashable, list[Training]] = {}
     for job in missing:
-        if isinstance(job, Training) and not job.trained(store):
+        if isinstance(job, Training) and job.untrained(store):
             kinds.setdefault(_kind(job.recipe), []).append(job)
     hours, threads, read = 0.0, max(1, int(share.cpus)), None
     for trainings in kinds.values():
@@ -207,8 +207,8 @@ def _print_forecast(
     if kinds:
         console.print(
             f"forecast: about {hours / share.concurrent:.2f} h of trainings and their test sets, "
-            f"{share.concurrent} at a time; methods that are only fitted, and the classifiers of "
-            "transfer tasks, come to it"
+            f"{share.concurrent} at a time; what is only fitted or evaluated, and the classifiers "
+            "of transfer tasks, come to it"
         )
 
 

@@ -25,6 +25,7 @@ from scd_core.evaluation.uncertainty import Items, holm, judged_difference, resa
 
 ALPHA = 0.05
 RESAMPLES = 1000
+_NOTHING = 1e-9  # points: rounding of sums makes less
 LoadItems = Callable[[str], dict[str, Items] | None]
 """From a run id to its items by tracked name; None where it kept none."""
 _FIELDS = (
@@ -154,8 +155,8 @@ def _differences(table: Table, draws: _Draws) -> Iterator[dict[str, object]]:
 
 def _p(value: float, error: float) -> float:
     """Two-sided, of a normal distribution; two rows of the same vectors differ by nothing."""
-    if error == 0:
-        return float(value == 0)
+    if error < _NOTHING:
+        return float(abs(value) < _NOTHING)
     return float(2 * ndtr(-abs(value) / error))
 
 

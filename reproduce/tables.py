@@ -5,6 +5,7 @@ It reads MLflow and the published numbers, and writes only into the folder of ``
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -95,7 +96,8 @@ class Source:
         """Several; one that lacks the protocol asked for is as if nothing were measured.
 
         Raises:
-            UnknownProtocolError: all for which one was asked lack it.
+            UnknownProtocolError: all that could have it lack it.
+            ValueError: several protocols begin so.
         """
         found: dict[Name, Table] = {}
         lacking: dict[Name, UnknownProtocolError] = {}
@@ -104,9 +106,13 @@ class Source:
             try:
                 found[name] = self.table(name)
             except UnknownProtocolError as error:
-                found[name], lacking[name] = build(name, []), error
-        if lacking and all(name in lacking for name in names if self._asked(name)):
-            raise next(iter(lacking.values()))
+                empty, lacking[name] = build(name, []), error
+                notes = (*empty.layout.remarks, f"Nothing is measured: {error}.")
+                found[name] = dataclasses.replace(empty, notes=notes)
+        for name, why in lacking.items():
+            tag = LAYOUTS[name].protocol_tag
+            if all(other in lacking for other in names if LAYOUTS[other].protocol_tag == tag):
+                raise why
         return found
 
     def claims(self) -> Sheet:
@@ -156,7 +162,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def write(source: Source, folder: Path) -> list[Path]:
-    """Write everything in every format; the same runs give the same bytes.
+    """Write everything in every format; the same runs give the same bytes, from the same working
+    directory, as commands name files from there.
 
     Returns:
         The files written.

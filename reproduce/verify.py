@@ -148,6 +148,8 @@ def arguments_of(run: RunInfo) -> list[str]:
             f"{tags.get('scd.command', 'an unknown command')}"
         )
     model, _, revision = tags["scd.model"].partition("@")
+    if Path(tags["scd.model"]).is_absolute():  # only of the Hub's models it names a revision
+        model, revision = tags["scd.model"], ""
     chosen = [trained] if trained else [model, *(["--revision", revision] if revision else [])]
     chosen += ["--pooling", tags["scd.pooling"]]
     for flag, name in (("--max-length", "max_length"), ("--seed", "seed")):

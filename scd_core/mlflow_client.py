@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 from mlflow import MlflowClient
 
-_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
+from scd_core.places import without_password
 
 
 class TrackingError(ValueError):
@@ -41,11 +40,6 @@ class Client:
                 raise TrackingError(without_password(text)) from error
 
         return call
-
-
-def without_password(text: str) -> str:
-    """The text, any user and password in its addresses left out; fit for the terminal."""
-    return _PASSWORD.sub("", text)
 
 
 def require_server(host: str | None, port: int) -> None:

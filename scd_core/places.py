@@ -1,9 +1,12 @@
-"""Where things lie on disk: one home for runs, caches and the MLflow store."""
+"""Where things lie: one home for runs, caches and the MLflow store, and addresses of stores."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+
+_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 
 
 def home() -> Path:
@@ -37,6 +40,11 @@ def sqlite_file(uri: str) -> Path | None:
     """The database of such a store; None where it is another kind of store."""
     start = "sqlite:///"
     return Path(uri.removeprefix(start).partition("?")[0]) if uri.startswith(start) else None
+
+
+def without_password(text: str, shown: str = "") -> str:
+    """The text with ``shown`` in place of any user and password in its addresses."""
+    return _PASSWORD.sub(shown, text)
 
 
 def tracking_uri() -> str:

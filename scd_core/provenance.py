@@ -17,10 +17,11 @@ from pathlib import Path
 
 import torch
 
+from scd_core.places import without_password
+
 _PACKAGES = ("torch", "transformers", "numpy", "scipy", "datasets", "optuna", "ray", "mlflow")
 # A value of such a flag, or inside an address, is nobody else's business.
 _SECRET_FLAG = re.compile(r"(?i)--?\S*(token|passw|secret|api[-_]?key)[^=]*")
-_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 _ASKED_BY: ContextVar[str] = ContextVar("asked_by", default="")
 
 
@@ -91,7 +92,7 @@ def _masked(arguments: Sequence[str]) -> Iterator[str]:
         elif _SECRET_FLAG.fullmatch(before) and not argument.startswith("-"):
             yield "***"
         else:
-            yield _PASSWORD.sub("***@", argument)
+            yield without_password(argument, "***@")
         before = argument
 
 

@@ -105,6 +105,11 @@ def write_result(folder: Path, result: Result) -> None:
     _write_json(folder / "result.json", asdict(result))
 
 
+def forget_result(folder: Path) -> None:
+    """Mark the run as not finished."""
+    (folder / "result.json").unlink(missing_ok=True)
+
+
 def read_result(folder: Path) -> Result | None:
     """The outcome of a finished run; None where it is not finished, or has lost its model."""
     place = folder / "result.json"

@@ -1,4 +1,4 @@
-"""The only reader and writer of MLflow.
+"""The only writer of MLflow, and with ``run_info`` its only reader.
 
 Every run carries its identity, its recipe under the paper's symbols, where its data came from and
 what ran. Addresses are absolute, so that no worker's folder grows a store of its own.
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from filelock import FileLock
 
 from scd_core import places
-from scd_core.mlflow_client import Client, TrackingError, require_server, without_password
+from scd_core.mlflow_client import Client, TrackingError, require_server
 from scd_core.run_info import RunInfo, Status, read_sqlite
 
 # isort: split
@@ -71,7 +71,7 @@ class Tracking:
     @property
     def address(self) -> str:
         """The store's address with any password left out, fit for the terminal."""
-        return without_password(self.uri)
+        return places.without_password(self.uri)
 
     def start(
         self,

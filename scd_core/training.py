@@ -35,6 +35,7 @@ from scd_core.run_folder import (
     Result,
     as_evaluation,
     claim_folder,
+    forget_result,
     model_path,
     read_result,
     write_result,
@@ -77,6 +78,7 @@ def train(
     claim_folder(inputs, folder)
     if read_result(folder) is not None:
         return
+    forget_result(folder)  # of a model that was lost: until the end there is none
     recipe, optim = inputs.recipe, inputs.recipe.optim
     device, total, items = device or default_device(), inputs.total_steps, inputs.items
     encoder = SentenceEncoder(inputs.model, recipe.model.pooling).to(device)

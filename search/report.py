@@ -48,7 +48,7 @@ def write_model_card(plan: Plan, inputs: Inputs, outcomes: Sequence[Outcome]) ->
     best = ranked(outcomes)[0].best
     folder = plan.folder_of(best.trial)
     result = read_result(folder)
-    if result is None or result.best is None or not model_path(folder).is_dir():
+    if result is None or result.best is None:
         return
     own = dataclasses.replace(inputs, recipe=best.trial.recipe)
     write_card(model_path(folder), own, result.best.scores, result.best.step, (), collect())

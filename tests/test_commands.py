@@ -24,7 +24,7 @@ from scd_core.divergence import DivergedError
 from scd_core.evaluation.items import FILE, load_items
 from scd_core.mlflow_client import TrackingError
 from scd_core.recipe import Recipe
-from scd_core.run_folder import sole_user
+from scd_core.run_folder import read_result, sole_user
 from scd_core.run_info import Status
 from scd_core.tracking import Tracking
 from scd_core.training import StepRecord
@@ -116,6 +116,7 @@ def test_train_then_evaluate_twice(
     assert "nothing was trained again" in again.stdout
     assert len(Tracking().find("train")) == 1
     shutil.rmtree(output / "model")
+    assert read_result(output) is None
     lost = run(environment, tmp_path, "scd_core.train", *flags(tiny_models["bert"], texts, output))
     assert lost.returncode == 0
     assert (output / "model" / "model.safetensors").is_file()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -235,6 +236,29 @@ def test_a_finished_run_yields_nothing_and_another_is_refused(
     assert not (tmp_path / "checkpoints").exists()
     with pytest.raises(ValueError, match=r"optim\.lr"):
         next(iter(train(prepare(make_recipe(tiny_model, texts, lr=1e-4)), tmp_path, CPU)))
+
+
+def test_a_lost_model_is_trained_again_to_the_end(
+    tiny_model: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that is interrupted: the result of before is no sign of being finished."""
+    script = [(70.0, 1.0), (71.0, 1.0), (72.0, 1.0), (60.0, 1.0)]
+    monkeypatch.setattr(training, "score_all", scripted(script * 2))  # type: ignore[arg-type]
+    inputs = prepare(make_recipe(tiny_model, texts))
+    list(train(inputs, tmp_path, CPU))
+    weights, result = load_file(model_path(tmp_path) / "model.safetensors"), read_result(tmp_path)
+    assert result is not None
+    shutil.rmtree(model_path(tmp_path))
+    assert read_result(tmp_path) is None
+    records = train(inputs, tmp_path, CPU)
+    for record in records:
+        if isinstance(record, StepRecord) and record.step == 7:  # a model is there, not the best
+            records.close()
+    assert model_path(tmp_path).is_dir()
+    assert read_result(tmp_path) is None
+    assert len(list(train(inputs, tmp_path, CPU))) == STEPS - 7 + 3
+    assert read_result(tmp_path) == result
+    assert_same(load_file(model_path(tmp_path) / "model.safetensors"), weights)
 
 
 def test_learning_rate_falls_linearly_to_zero(

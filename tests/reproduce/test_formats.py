@@ -25,7 +25,12 @@ MakeRun = Callable[..., RunInfo]
 @pytest.fixture
 def runs(e6_store: list[RunInfo], make_evaluation: MakeRun) -> list[RunInfo]:
     awkward = {"model": "50%_model & {x}~^$#", "scd.command": "python <b> | & \\ {y}"}
-    return [*e6_store, make_evaluation("ev", 66.0, **EMBEDDING | awkward)]
+    foreign = {"model": "/m/[mine] λ 模型", "model_fingerprint": "f" * 64}
+    return [
+        *e6_store,
+        make_evaluation("ev", 66.0, **EMBEDDING | awkward),
+        make_evaluation("foreign", 66.0, **EMBEDDING | foreign),
+    ]
 
 
 @pytest.fixture

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reproduce.claims import claims
 from reproduce.compare import Table, build
-from reproduce.fidelity import variants
+from reproduce.fidelity import ABLATIONS, variants
 from reproduce.layouts import LAYOUTS
 from scd_core.recipe import Recipe, preset
 from scd_core.run_info import RunInfo
 from tests.reproduce.conftest import KEYS, PAPER
 from tests.reproduce.test_layouts import BUNDLED, FITTED, VECTORS, rows
-from tests.reproduce.test_tables import cell
+from tests.reproduce.test_tables import EMBEDDING, cell
 
 MakeRun = Callable[..., RunInfo]
 BASE = preset("scd-bundled").in_precision("fp32")
@@ -154,6 +156,85 @@ def test_terms_are_compared_on_the_same_sentences(make_run: MakeRun) -> None:
     assert frame.loc[frame["claim"] == claim, "measured"].isna().all()
     runs.append(make_run("same", 70.0, 1, **of(alone)))
     assert claimed(runs[:1] + runs[2:], claim) == (4.0, "both same")
+
+
+def test_no_other_row_stands_in_for_one_that_cannot_be_compared(make_run: MakeRun) -> None:
+    """SimCSE in another precision is no rival, and a smoke test in SCD's own is none either."""
+    scd = preset("scd-roberta-paper").in_precision("fp32")
+    simcse = preset("simcse-roberta-paper")
+    smoke = of(simcse.in_precision("fp32"), recipe_hash="9" * 12)
+    runs = [
+        make_run("scd", 74.0, **of(scd)),
+        make_run("simcse", 76.0, **of(simcse.in_precision("bf16"))),
+        make_run("smoke", 15.0, **smoke),
+    ]
+    frame = claims({name: build(name, runs) for name in LAYOUTS})
+    own = frame[frame["model"] == "roberta-base"]
+    assert len(own)
+    assert own["measured"].isna().all()
+
+
+def test_of_two_precisions_the_one_with_a_rival_is_compared(make_run: MakeRun) -> None:
+    both, alone = preset("scd-bundled"), variant_of("decorrelation")
+    told = BUNDLED
+    runs = [make_run(f"f{s}", 77.0, s, **of(both.in_precision("fp32"), **told)) for s in range(3)]
+    runs += [make_run(f"b{s}", 78.0, s, **of(both.in_precision("bf16"), **told)) for s in range(2)]
+    runs += [make_run(f"c{s}", 70.0, s, **of(alone.in_precision("bf16"), **told)) for s in range(2)]
+    assert claimed(runs, "both terms are better than L_C alone on STS") == (8.0, "b0 b1 c0 c1")
+
+
+def variant_of(name: str) -> Recipe:
+    (variant,) = [v for v in ABLATIONS if v.id == name]
+    return variant.of(preset("scd-bundled"))
+
+
+def test_together_changed_settings_stay_in_the_tables(make_run: MakeRun) -> None:
+    (released,) = [v for v in variants("scd-bundled") if v.id == "released"]
+    (single,) = [v for v in variants("scd-bundled") if v.id == "lambda"]
+    told = [of(BASE, **BUNDLED), *(of(v.of(BASE), **BUNDLED) for v in (released, single))]
+    runs = [make_run(str(i), 70.0, **one) for i, one in enumerate(told)]
+    table = build("table1", runs)
+    assert set(table.frame.loc[table.frame["section"] == "other", "runs"]) == {"0", "1"}
+    assert set(build("fidelity", runs).frame["runs"]) >= {"0", "1", "2"}
+
+
+def test_without_the_base_in_a_table_its_variants_stand_there(
+    make_run: MakeRun, make_evaluation: MakeRun
+) -> None:
+    """The base has no transfer scores, so that the other precision is not excluded by it."""
+    (single,) = [v for v in variants("scd-bundled") if v.id == "lambda"]
+    bf16 = of(single.of(preset("scd-bundled").in_precision("bf16")), **BUNDLED)
+    runs = [make_run("base", 77.0, **of(BASE, **BUNDLED)), make_evaluation("v", 70.0, **bf16)]
+    table = build("table2", runs)
+    assert set(table.frame.loc[table.frame["section"] == "other", "runs"]) == {"v"}
+    assert not any("fidelity table alone" in note for note in table.notes)
+
+
+def test_commands_can_be_pasted(make_run: MakeRun) -> None:
+    told = of(BASE, params={"data.corpus": "/a b/it's.txt"}, **BUNDLED)
+    fill = cell(build("fidelity", [make_run("b", 77.0, **told)]), "scd-bundled/lambda")["fill"]
+    words = shlex.split(fill.split(" && ")[0])
+    place = words[words.index("--corpus") + 1]
+    assert not Path(place).is_absolute()
+    assert Path(place).resolve() == Path("/a b/it's.txt").resolve()
+
+
+def test_data_of_another_content_are_trained_on_again(make_run: MakeRun) -> None:
+    """A training on a file of that name whose content has changed since fills no seed."""
+    runs = [make_run("a", 70.0, 0), make_run("b", 71.0, 1)]
+    runs.append(make_run("changed", None, 2, data_fingerprint="c" * 64))
+    fill = cell(build("table1", runs), "scd-bert")["fill"]
+    assert fill.startswith("python -m scd_core.train")
+
+
+def test_lengths_have_titles_of_their_own(make_evaluation: MakeRun) -> None:
+    runs = [
+        make_evaluation(str(n), **EMBEDDING | BUNDLED, params={"evaluation.max_length": str(n)})
+        for n in (32, 512)
+    ]
+    title = "bundled, cls pooling"
+    wanted = [f"{title}, at 32 tokens", f"{title}, at 512 tokens"]
+    assert sorted(rows(build("table1", runs), "other")) == wanted
 
 
 def test_the_next_best_is_of_the_methods_that_the_paper_prints(make_run: MakeRun) -> None:

@@ -298,6 +298,43 @@ def test_a_run_of_another_protocol_does_not_count(ran: Ran, flags: list[str]) ->
     assert ran == [*expected, "train scd 0"]
 
 
+@pytest.mark.shared
+def test_scores_of_another_pooling_or_name_are_not_the_rows(ran: Ran, flags: list[str]) -> None:
+    chosen = [*flags, "--methods", "scd", "embedding", "--seeds", "0"]
+    assert runs.run(chosen) == 0
+    first = list(ran)
+    store = Tracking()
+    (training,) = store.find("train")
+    # the training has lost its scores, and was evaluated with another pooling
+    store.tag(training.run_id, {"scd.protocol": "other"})
+    tags = {"scd.trained_by": training.run_id, "scd.pooling": "mean", "scd.protocol": PROTOCOL}
+    store.finish(store.start("evaluation", "mean", tags, {}))
+    # the same weights have been evaluated by another name
+    (cls,) = store.find("evaluation", scd__method="embedding", scd__pooling="cls")
+    store.tag(cls.run_id, {"scd.model": "/elsewhere/copy"})
+    assert runs.run(chosen) == 0
+    assert ran[len(first) :] == [
+        "evaluate --pooling cls --tasks sts",
+        "evaluate --tasks sts --track --data-dir",
+    ]
+
+
+@pytest.mark.shared
+def test_a_training_whose_model_is_lost_is_forecast_and_trained(
+    ran: Ran, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [*flags, "--methods", "scd", "--seeds", "0"]
+    assert runs.run(chosen) == 0
+    (training,) = Tracking().find("train")
+    shutil.rmtree(training.tags["scd.folder"])
+    both = [*chosen[:-4], "2", *chosen[-4:]]
+    capsys.readouterr()
+    assert runs.run([*both, "--dry-run"]) == 0
+    assert "forecast: about" in capsys.readouterr().out
+    assert runs.run(both) == 0
+    assert [call.split(" --")[0] for call in ran] == ["train scd 0", "train scd 0", "evaluate"]
+
+
 def test_the_sample_suite_is_what_load_suite_gives() -> None:
     assert load_suite(("sample",), None).protocols("senteval-default", 1111, None) == {
         "sts": PROTOCOL

@@ -18,7 +18,7 @@ from reproduce.compare import Table, build
 from reproduce.layouts import LAYOUTS
 from reproduce.published import FOLDER, published_table
 from reproduce.sheet import NO_COMMAND, Line, sheet
-from reproduce.tables import run
+from reproduce.tables import Source, run
 from scd_core.recipe import preset
 from scd_core.run_info import RunInfo
 from scd_core.tracking import Tracking
@@ -255,6 +255,29 @@ def test_the_command_on_a_real_store(
         run(["--protocol", "unknown"])
     # no run of it has Figure 2's values: that table is empty and the others are not
     assert run(["--protocol", "protocol-a", "--claims", "--table", "1"]) == 0
+
+
+def test_a_beginning_of_several_protocols_is_refused_everywhere(
+    make_run: MakeRun, make_evaluation: MakeRun
+) -> None:
+    """Also where one table has only one of them."""
+    runs = [make_evaluation("a"), make_run("b", protocol="protocol-b")]
+    with pytest.raises(ValueError, match="fits 2 protocols"):
+        Source(runs, protocol="protocol").tables(LAYOUTS)
+
+
+def test_an_unknown_protocol_is_refused_whatever_else_is_asked(make_evaluation: MakeRun) -> None:
+    source = Source([make_evaluation("a")], protocol="typo", transfer_protocol="transfer-a")
+    with pytest.raises(ValueError, match="'typo' fits 0 protocols"):
+        source.tables(("table1", "table2"))
+
+
+def test_a_table_without_the_protocol_says_so(make_run: MakeRun, make_evaluation: MakeRun) -> None:
+    runs = [make_evaluation("a"), make_run("b", protocol="protocol-b")]
+    found = Source(runs, protocol="protocol-b").tables(("table1", "figure2"))
+    assert cell(found["table1"], "scd-bert")["runs"] == "b"
+    assert (found["figure2"].frame["n"] == 0).all()
+    assert any("'protocol-b' fits 0 protocols" in note for note in found["figure2"].notes)
 
 
 def test_without_a_store_nothing_is_written(

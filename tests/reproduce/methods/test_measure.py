@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reproduce.aggregate import Column, select
@@ -15,6 +16,7 @@ from reproduce.methods.measure import Fitting, measure_and_track
 from reproduce.methods.whitening import Whitening
 from scd_core.evaluation.sts import score_pairs
 from scd_core.evaluation.suite import load_suite
+from scd_core.evaluation.vectors import Encode
 from scd_core.tracking import Tracking
 
 pytestmark = pytest.mark.usefixtures("ready_home")
@@ -47,6 +49,27 @@ def test_a_run_is_written_once_and_found_by_the_tables(tiny_models: dict[str, Pa
     assert measure_and_track(other, suite, store) != run_id
     groups = select(store.find("evaluation"), [Column("sample", (score.key,))]).groups
     assert len(groups) == 2  # of other settings: never averaged
+
+
+def test_all_that_is_undefined_is_named(tiny_models: dict[str, Path]) -> None:
+    """The shape of vectors too, or Figure 2 would lose a seed that Table 1 shows as undefined."""
+
+    class Nothing:
+        name = "nothing"
+
+        def fit(self, corpus: object) -> Encode:
+            return lambda texts: np.full((len(texts), 4), np.nan, dtype=np.float32)
+
+        def settings(self) -> dict[str, object]:
+            return {}
+
+    suite, store = load_suite(("sample",), None), Tracking()
+    run = store.get(measure_and_track(Fitting(Nothing(), None, "none"), suite, store))
+    (pairs,) = suite.pairs
+    undefined = set(run.tags["scd.undefined"].split())
+    wanted = {f"test.{pairs.name}.spearman_all", "test.geometry.uniformity"}
+    assert wanted <= undefined
+    assert not undefined & set(run.metrics)
 
 
 def test_seeds_of_a_flow_are_one_row(tiny_models: dict[str, Path]) -> None:
