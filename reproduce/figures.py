@@ -6,6 +6,7 @@ the better), the STS average as colour.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +23,9 @@ from reproduce.tables import open_store, tracked_runs
 from scd_core import cli, places
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FIGURE2_CAPTION = (
-    "Figure 2: alignment against uniformity of STS-B's test sentences (the smaller, the better), "
-    "average over the seven STS tasks as colour; bars are the standard deviation over seeds. The "
-    "paper prints figures of SCD alone: the other points of its figure were taken from another "
-    "paper's and are not drawn here."
-)
+_KEY_WIDTH = 74  # characters that fit beside the drawing
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     """Figure 2 of those points, numbered, with a key beside it."""
     from matplotlib.figure import Figure  # here: it takes seconds
 
-    figure = Figure(figsize=(11, 5.2), layout="constrained")
+    key = _key(frame)
+    figure = Figure(figsize=(11, max(5.2, 0.17 * key.count("\n"))), layout="constrained")
     axes, names = figure.subplots(1, 2, width_ratios=[1.15, 1])
     colours = {"vmin": frame["average"].min() - 0.5, "vmax": frame["average"].max() + 0.5}
     for kind, marker in (("published", "D"), ("measured", "o")):
@@ -126,7 +122,11 @@ def draw(frame: pd.DataFrame) -> Figure:
             **colours,
         )
     figure.colorbar(dots, ax=axes, label="STS average, Spearman x 100", pad=0.01)
-    _name(axes, names, frame)
+    names.set_axis_off()
+    names.text(0, 1, key, va="top", fontsize=8, linespacing=1.4).set_in_layout(False)
+    for i, point in enumerate(frame.to_dict("records"), 1):
+        at = point["uniformity"], point["alignment"]
+        axes.annotate(str(i), at, xytext=(6, 5), textcoords="offset points", fontsize=9)
     axes.set(xlabel="uniformity", ylabel="alignment")
     axes.margins(0.12)
     axes.grid(color="0.92", zorder=0)
@@ -134,15 +134,13 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _name(axes: Axes, names: Axes, frame: pd.DataFrame) -> None:
-    """Numbers at the points, and beside them what they are, so that names never overlap."""
-    key = []
+def _key(frame: pd.DataFrame) -> str:
+    """What the numbers at the points are, a line or several each, so that names never overlap."""
+    lines = []
     for i, point in enumerate(frame.to_dict("records"), 1):
-        at = point["uniformity"], point["alignment"]
-        axes.annotate(str(i), at, xytext=(6, 5), textcoords="offset points", fontsize=9)
-        key.append(f"{i}  {point['title']}, {point['kind']}: {point['average']:.2f}")
-    names.set_axis_off()
-    names.text(0, 1, "\n".join(key), va="top", fontsize=8, linespacing=1.7).set_in_layout(False)
+        what = f"{i}  {point['average']:.2f} {point['kind']}: {point['title']}"
+        lines += textwrap.wrap(what, _KEY_WIDTH, subsequent_indent="     ")
+    return "\n".join(lines)
 
 
 def write(table: Table, folder: Path) -> list[Path]:

@@ -49,6 +49,9 @@ class Needs:
     nli: str | None
     """Corpus of triplets; without it there is no supervised SimCSE."""
     data_dir: Path | None
+    gpu: bool = False
+    """Whether trainings run on GPUs: on a CPU a step in fp16 took 40 times that of one in bf16, so
+    those are left out."""
     _last: list[Inputs] = field(default_factory=list, init=False, repr=False, compare=False)
     """Of the training before: most share their sentences, a million of them."""
 
@@ -74,6 +77,8 @@ class Needs:
                 left_out += [] if of_row else [f"table {table}: {row.title}"]
                 jobs += of_row
             jobs += self._extra(table, tests, methods)
+            if table == "fidelity":
+                left_out += [f"fidelity: {v.title}, for want of a GPU" for v in self._on_gpus]
             for job in jobs:
                 known = found.get(job.key, job)
                 found[job.key] = dataclasses.replace(known, tests=known.tests | job.tests)
@@ -126,7 +131,14 @@ class Needs:
         base = self.adapted(preset(name))
         yield from self._trainings(base, tests)
         for variant in fidelity.variants(name):
-            yield from self._trainings(variant.of(base), tests, f", {variant.title}")
+            if variant not in self._on_gpus:
+                yield from self._trainings(variant.of(base), tests, f", {variant.title}")
+
+    @property
+    def _on_gpus(self) -> list[fidelity.Variant]:
+        """Rows of the fidelity table that are not to be trained here."""
+        found = fidelity.variants(self._base)
+        return [v for v in found if v.settings.get("optim.precision") == "fp16" and not self.gpu]
 
     def _of_figure(self, tests: Tasks, methods: Sequence[str]) -> Iterator[Job]:
         """The average of the last layer; flow and whitening of the vectors that an encoder is meant

@@ -16,6 +16,7 @@ from reproduce.needs import Name, Needs
 from reproduce.pool import alone, run_all
 from scd_core import cli, forecast, inputs
 from scd_core.cli import console
+from scd_core.device import default_device
 from scd_core.models import model_folder
 from scd_core.recipe import Model, Recipe
 from scd_core.tracking import Tracking
@@ -115,6 +116,7 @@ def _needs(command: Command) -> Needs:
         absolute(command.glove),
         command.nli,
         absolute(command.data_dir),
+        bool(command.address) or default_device().type == "cuda",
     )
 
 
