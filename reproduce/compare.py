@@ -6,7 +6,7 @@ A table is a ``Layout`` and its published rows; the measured side comes from
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -117,10 +117,10 @@ def _of_one_changed_setting(selection: Selection) -> set[Setting]:
 
 
 def _published(
-    layout: Layout, selection: Selection, trainings: Trainings, elsewhere: Collection[Setting]
+    layout: Layout, selection: Selection, trainings: Trainings, elsewhere: set[Setting]
 ) -> Iterator[dict[str, object]]:
     printed = [row for name in layout.published for row in published_table(name).rows]
-    used = set()
+    used = set(elsewhere)
     for row in printed:
         group = _best(group for group in selection.groups if _fits(row, group))
         used |= {group.setting} if group else set()
@@ -131,9 +131,7 @@ def _published(
         fill = trainings.fill(row, group, wanted)
         yield from _lines(layout, row, group, selection, fill)
     others = [
-        group
-        for group in selection.groups
-        if layout.shows(group) and group.setting not in {*used, *elsewhere}
+        group for group in selection.groups if layout.shows(group) and group.setting not in used
     ]
     for row, group in row_names.unpublished(others):
         yield from _lines(layout, row, group, selection, ())
