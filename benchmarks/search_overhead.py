@@ -29,7 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from scd_core.cli import quiet_libraries
-from scd_core.recipe import Recipe, Selection
+from scd_core.recipe import Recipe
+from scd_core.settings import Selection
 from search.machine import Share
 from search.plan import Budget, Plan
 from search.space import Space

@@ -38,7 +38,8 @@ from workload import Work, backbone_of, batches, operations
 from scd_core.objectives import scd
 from scd_core.packed import Packing, encode_packed
 from scd_core.projector import build_projector
-from scd_core.recipe import Objective, Optim, Precision, Projector, Recipe, Views
+from scd_core.recipe import Recipe
+from scd_core.settings import Objective, Optim, Precision, Projector, Views
 from scd_core.two_view import set_rates
 from scd_core.two_view_model import TwoViewModel, views_in
 from search.space import COARSE

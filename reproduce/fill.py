@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, cast
 from reproduce.aggregate import Group
 from reproduce.layouts import Layout
 from reproduce.published import PublishedRow
-from scd_core.recipe import Precision, Recipe
+from scd_core.recipe import Recipe
+from scd_core.settings import Precision
 
 if TYPE_CHECKING:  # importing MLflow takes seconds
     from scd_core.run_info import RunInfo

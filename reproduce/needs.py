@@ -25,7 +25,8 @@ from scd_core.evaluation.suite import Suite, load_suite
 from scd_core.export import saved_pooling
 from scd_core.inputs import Inputs, absolute, prepare
 from scd_core.models import BUNDLED, model_folder
-from scd_core.recipe import Recipe, Views, preset
+from scd_core.recipe import Recipe, preset
+from scd_core.settings import Views
 
 Name = Literal["1", "2", "3", "fidelity", "figure2"]
 """A table as ``--table`` names it."""

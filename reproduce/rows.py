@@ -9,7 +9,8 @@ from pathlib import Path
 from reproduce.aggregate import Group, Setting
 from reproduce.fidelity import ABLATIONS, BASES, Variant
 from reproduce.published import OTHER, PublishedRow
-from scd_core.recipe import Model, Recipe, preset, preset_names
+from scd_core.recipe import Recipe, preset, preset_names
+from scd_core.settings import Model
 
 known_preset = functools.cache(preset)
 """A preset, read once."""

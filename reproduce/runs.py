@@ -18,7 +18,8 @@ from scd_core import cli, forecast, inputs
 from scd_core.cli import console
 from scd_core.device import default_device
 from scd_core.models import model_folder
-from scd_core.recipe import Model, Recipe
+from scd_core.recipe import Recipe
+from scd_core.settings import Model
 from scd_core.tracking import Tracking
 from search import cluster
 from search.display import duration

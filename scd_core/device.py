@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from scd_core.recipe import Precision
+from scd_core.settings import Precision
 
 # Of torch.cpu.get_capabilities: bf16 matrix products in hardware, on x86 and on ARM.
 _FAST_BF16 = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")

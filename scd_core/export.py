@@ -14,7 +14,7 @@ from scd_core.inputs import Inputs
 from scd_core.models import HEAD_FILE
 from scd_core.ngrams import NgramHead, save_head
 from scd_core.provenance import Provenance
-from scd_core.recipe import METHODS
+from scd_core.settings import METHODS
 
 _POOLING_FILE = Path("1_Pooling") / "config.json"
 _HEAD = NgramHead.__name__

@@ -13,7 +13,7 @@ import torch
 
 from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs
-from scd_core.recipe import Selection
+from scd_core.settings import Selection
 from scd_core.training import StepRecord, train, untrained_scores
 
 _STEPS = 4

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scd_core.recipe import MethodName
+from scd_core.settings import MethodName
 
 
 @dataclass(frozen=True)

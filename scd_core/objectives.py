@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from scd_core.recipe import Objective
+from scd_core.settings import Objective
 
 # Added to the variance when a column is standardised, as BatchNorm does: a constant column becomes
 # 0 and not NaN.

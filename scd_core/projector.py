@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from scd_core.objectives import VARIANCE_EPSILON
-from scd_core.recipe import Projector
+from scd_core.settings import Projector
 
 
 class TwoViewBatchNorm(nn.Module):

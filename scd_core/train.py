@@ -28,7 +28,7 @@ from scd_core.export import write_card
 from scd_core.inputs import DataInput, Inputs, prepare
 from scd_core.mlflow_client import TrackingError
 from scd_core.provenance import collect
-from scd_core.recipe import METHODS, Recipe, from_toml, preset
+from scd_core.recipe import Recipe, from_toml, preset
 from scd_core.run_folder import (
     Evaluation,
     Result,
@@ -38,6 +38,7 @@ from scd_core.run_folder import (
     sole_user,
 )
 from scd_core.run_info import RunInfo, Status
+from scd_core.settings import METHODS
 from scd_core.tracking import Tracking
 from scd_core.training import StepRecord, train, untrained_scores
 

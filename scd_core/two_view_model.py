@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from scd_core.encoder import SentenceEncoder
 from scd_core.packed import can_pack
-from scd_core.recipe import Precision
+from scd_core.settings import Precision
 
 _DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 

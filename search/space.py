@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from scd_core.recipe import Objective, Recipe, Views
+from scd_core.recipe import Recipe
+from scd_core.settings import Objective, Views
 
 
 def canonical(value: float) -> float:

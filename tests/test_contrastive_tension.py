@@ -11,7 +11,8 @@ import torch
 from scd_core.encoder import SentenceEncoder
 from scd_core.learners import build
 from scd_core.learners.contrastive_tension import NEGATIVES, contrastive_tension
-from scd_core.recipe import Optim, Recipe, Views, preset
+from scd_core.recipe import Recipe, preset
+from scd_core.settings import Optim, Views
 
 GROUP = [[2, 5, 3], [2, 6, 7, 3], [2, 8, 3], [2, 9, 3], [2, 10, 5, 3], [2, 11, 3], [2, 12, 3]]
 ROWS = [*GROUP, [2, 5, 5, 3], *reversed(GROUP), [2, 7, 3]]

@@ -14,7 +14,7 @@ from scd_core import distributed
 from scd_core.distributed import gather_rows, refuse_several_processes, sum_gradients
 from scd_core.objectives import scd
 from scd_core.projector import build_projector
-from scd_core.recipe import Objective, Projector
+from scd_core.settings import Objective, Projector
 
 BATCH, FEATURES, HIDDEN = 12, 7, 6
 SETTINGS = [Objective(alpha=0.3, lam=0.7, normaliser=n) for n in ("standard", "printed")]

@@ -16,7 +16,8 @@ from scd_core.learners import build
 from scd_core.learners.isbert import jensen_shannon, mutual_information
 from scd_core.models import HEAD_FILE, model_fingerprint
 from scd_core.ngrams import WINDOWS, NgramHead
-from scd_core.recipe import Recipe, Views
+from scd_core.recipe import Recipe
+from scd_core.settings import Views
 
 RECIPE = Recipe(method="is", views=Views(0.0, 0.0))
 ROWS = [[2, 5, 6, 7, 8, 3], [2, 9, 3], [2, 10, 11, 3]]

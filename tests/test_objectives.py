@@ -11,7 +11,7 @@ from torch import Tensor
 
 from scd_core import objectives
 from scd_core.objectives import VARIANCE_EPSILON, decorrelation_sums, scd, self_contrast
-from scd_core.recipe import Objective
+from scd_core.settings import Objective
 
 SETTINGS = [
     Objective(

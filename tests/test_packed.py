@@ -14,7 +14,7 @@ from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertMode
 from scd_core.encoder import Pooling, SentenceEncoder
 from scd_core.packed import Packing, can_pack, encode_packed
 from scd_core.projector import build_projector
-from scd_core.recipe import Projector
+from scd_core.settings import Projector
 from scd_core.two_view import TwoViewDropout, set_rates
 from scd_core.two_view_model import TwoViewModel, views_in
 

@@ -12,8 +12,9 @@ from scd_core.evaluation.sts import score_all
 from scd_core.evaluation.suite import load_suite
 from scd_core.inputs import prepare
 from scd_core.models import BUNDLED, model_folder
-from scd_core.recipe import Data, Model, Optim, Recipe, Selection
+from scd_core.recipe import Recipe
 from scd_core.run_folder import read_result
+from scd_core.settings import Data, Model, Optim, Selection
 from scd_core.training import train, untrained_scores
 
 pytestmark = [pytest.mark.slow, pytest.mark.shared, pytest.mark.timeout(7200)]

@@ -8,19 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scd_core.recipe import (
-    Model,
-    Objective,
-    Optim,
-    Projector,
-    Recipe,
-    Selection,
-    Views,
-    from_toml,
-    preset,
-    preset_names,
-    preset_of,
-)
+from scd_core.recipe import Recipe, from_toml, preset, preset_names, preset_of
+from scd_core.settings import Model, Objective, Optim, Projector, Selection, Views
 
 
 def test_no_flags_is_the_paper() -> None:

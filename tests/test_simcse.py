@@ -15,7 +15,8 @@ from scd_core.encoder import SentenceEncoder
 from scd_core.items import TRIPLETS, Items
 from scd_core.learners import build
 from scd_core.objectives import info_nce
-from scd_core.recipe import Objective, Recipe, Views, preset
+from scd_core.recipe import Recipe, preset
+from scd_core.settings import Objective, Views
 from scd_core.triplets import load_triplets
 from scd_core.two_view import UnplacedDropoutError, set_rate, set_rates
 

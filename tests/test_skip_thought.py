@@ -12,7 +12,8 @@ from torch import Tensor
 from scd_core.encoder import SentenceEncoder
 from scd_core.learners import build
 from scd_core.learners.skip_thought import Decoder, neighbours
-from scd_core.recipe import Recipe, Views
+from scd_core.recipe import Recipe
+from scd_core.settings import Views
 
 RECIPE = Recipe(method="skip-thought", views=Views(0.0, 0.0))
 ROWS = [[2, 5, 6, 7, 8, 3], [2, 9, 3], [2, 10, 11, 3], [2, 12, 3], [2, 13, 5, 3], [2, 7, 6, 5, 3]]

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from scd_core.recipe import Optim, Projector, Recipe, Views
+from scd_core.recipe import Recipe
+from scd_core.settings import Optim, Projector, Views
 from tests.conftest import CHECKOUT
 
 FOLDER = CHECKOUT / "benchmarks"

@@ -20,7 +20,9 @@ from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs, prepare
 from scd_core.objectives import Terms
-from scd_core.recipe import (
+from scd_core.recipe import Recipe
+from scd_core.run_folder import Evaluation, model_path, read_result
+from scd_core.settings import (
     METHODS,
     Data,
     MethodName,
@@ -28,11 +30,9 @@ from scd_core.recipe import (
     Objective,
     Optim,
     Projector,
-    Recipe,
     Selection,
     Views,
 )
-from scd_core.run_folder import Evaluation, model_path, read_result
 from scd_core.training import StepRecord, train
 from tests.conftest import WORDS
 

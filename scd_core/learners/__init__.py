@@ -7,7 +7,8 @@ from collections.abc import Callable
 from scd_core.encoder import SentenceEncoder
 from scd_core.learners import contrastive_tension, isbert, scd, simcse, skip_thought
 from scd_core.learners.learner import Learner
-from scd_core.recipe import MethodName, Recipe
+from scd_core.recipe import Recipe
+from scd_core.settings import MethodName
 
 __all__ = ["BUILDERS", "Learner", "build"]
 

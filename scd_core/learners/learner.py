@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from scd_core.recipe import Precision
+from scd_core.settings import Precision
 from scd_core.two_view_model import outputs_in, views_in
 
 

@@ -9,7 +9,8 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scd_core.recipe import Recipe, Selection
+from scd_core.recipe import Recipe
+from scd_core.settings import Selection
 from scd_core.tracking import Tracking
 from search.ledger import Ledger
 from search.machine import Share

@@ -26,7 +26,8 @@ from rich.console import Console
 from stubs import DURABLE, STSB, counted, drive, scripted
 
 from scd_core.mlflow_client import TrackingError
-from scd_core.recipe import Data, Optim, Recipe
+from scd_core.recipe import Recipe
+from scd_core.settings import Data, Optim
 from scd_core.tracking import Tracking
 from search.machine import Share
 from search.outcome import Outcome

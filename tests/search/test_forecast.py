@@ -14,7 +14,8 @@ from stubs import STSB
 from scd_core.data import DataError
 from scd_core.forecast import Cost, measure
 from scd_core.inputs import prepare
-from scd_core.recipe import Model, Recipe, from_toml
+from scd_core.recipe import Recipe, from_toml
+from scd_core.settings import Model
 from scd_core.tracking import Tracking
 from search import coarse_grid, command
 from search.forecast import forecast, needs, spent

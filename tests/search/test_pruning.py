@@ -13,7 +13,8 @@ import stubs
 from optuna.trial import TrialState
 from stubs import STSB, drive, scripted
 
-from scd_core.recipe import Recipe, Selection
+from scd_core.recipe import Recipe
+from scd_core.settings import Selection
 from scd_core.tracking import Tracking
 from search.ledger import Ledger
 from search.outcome import ranked

@@ -15,8 +15,9 @@ from stubs import drive
 from scd_core import train
 from scd_core.forecast import measure
 from scd_core.inputs import prepare
-from scd_core.recipe import Data, Model, Optim, Projector, Recipe, Selection
+from scd_core.recipe import Recipe
 from scd_core.run_folder import model_path
+from scd_core.settings import Data, Model, Optim, Projector, Selection
 from scd_core.tracking import Tracking
 from search import report
 from search.outcome import ranked

@@ -15,8 +15,8 @@ from scd_core import places
 from scd_core.corpus import load_corpus
 from scd_core.encoder import SentenceEncoder
 from scd_core.inputs import prepare
-from scd_core.recipe import METHODS, MethodName
 from scd_core.run_folder import model_path
+from scd_core.settings import METHODS, MethodName
 from tests.test_training import make_recipe, of_method, texts  # noqa: F401  (a fixture)
 
 
