@@ -157,6 +157,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.output:
         for path in write(source, options.output):
             print(f"wrote {path}")
+        where = store.address if store else "a store that is not there"
+        print(f"from {len(source.runs):,} trainings and evaluations of {where}")
         return 0
     more = options.claims or options.significance
     names = [_NAMES[t] for t in options.table or ("123" if not more else "")]

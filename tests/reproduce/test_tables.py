@@ -245,6 +245,7 @@ def test_the_command_on_a_real_store(
     assert row["runs"].split() == [ids["seed0"], ids["seed1"], ids["seed2"]]
     assert run(["--output", str(tmp_path / "results")]) == 0
     assert (tmp_path / "results" / "table1.csv").read_text(encoding="utf-8") == printed
+    assert "trainings and evaluations of sqlite:///" in capsys.readouterr().out
     text = (tmp_path / "results" / "table1.md").read_text(encoding="utf-8")
     assert ids["seed0"] in text
     assert f"{ids['seed0']}, started last, counts; {ids['repeat-old']} does not" in text
