@@ -4,6 +4,9 @@ Their Eq. 4 to 6 and Algorithm 1: with mean mu and covariance Sigma = U Lambda U
 sentences' vectors, x becomes (x - mu) W, W = U Lambda^(-1/2); with ``dimensions`` k, the first k
 columns of W. The published rows use vectors of the first and the last layer averaged (SBERT's own
 for SBERT-whitening), fitted on the sentences of the test set ("target") or on NLI.
+
+Deviation: directions in which the fit sentences' vectors do not vary, but for rounding, are left
+out; divided by their deviation they would be noise as large as everything else.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ def whiten(vectors: np.ndarray, dimensions: int | None = None) -> Transform:
 
     Args:
         vectors: of the fit sentences.
-        dimensions: directions of largest variance to keep; None keeps all.
+        dimensions: directions of largest variance to keep; None keeps all that vary.
 
     Raises:
         ValueError: the vectors do not vary in that many directions.
@@ -50,7 +53,7 @@ def whiten(vectors: np.ndarray, dimensions: int | None = None) -> Transform:
     u, variances, _ = np.linalg.svd(centred.T @ centred / len(wide))
     # float32 vectors: below this a variance is rounding.
     rank = int((variances > variances[0] * len(variances) * np.finfo(np.float32).eps).sum())
-    kept = len(variances) if dimensions is None else dimensions
+    kept = rank if dimensions is None else dimensions
     if not 1 <= kept <= rank:
         raise ValueError(
             f"dimensions = {dimensions} is not possible: {len(wide)} vectors of {wide.shape[1]} "
@@ -67,7 +70,7 @@ class Whitening:
     """For the published rows an ``Embedding`` with pooling first_last, or ``sbert``. One that is
     fitted is fitted on the same corpus."""
     dimensions: int | None = None
-    """k of Algorithm 1; the paper also reports 256. None keeps all."""
+    """k of Algorithm 1; the paper also reports 256. None keeps all that vary."""
     name: str = "whitening"
 
     def fit(self, corpus: Corpus | None) -> Encode:

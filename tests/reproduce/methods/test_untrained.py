@@ -138,14 +138,16 @@ def test_whitening_in_a_plain_loop() -> None:
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-3)
 
 
-def test_directions_without_variance_are_refused() -> None:
+def test_directions_without_variance_are_left_out() -> None:
     few = correlated()[:4]
-    with pytest.raises(ValueError, match=r"dimensions = None .* 3 directions; choose 1 to 3"):
-        whiten(few)
-    assert whiten(few, 3)(few).shape == (4, 3)
+    whitened = whiten(few)(few)
+    np.testing.assert_array_equal(whitened, whiten(few, 3)(few))
+    np.testing.assert_allclose(whitened.T @ whitened / 4, np.eye(3), atol=1e-4)
     for k in (0, 4):
-        with pytest.raises(ValueError, match=f"dimensions = {k}"):
+        with pytest.raises(ValueError, match=rf"dimensions = {k} .* 3 directions; choose 1 to 3"):
             whiten(few, k)
+    with pytest.raises(ValueError, match="vary in 0 directions"):
+        whiten(np.ones((4, 3)))
 
 
 def test_whitening_an_encoder_on_target_sentences(tiny_model: Path) -> None:
