@@ -198,7 +198,7 @@ def _print_forecast(
         with console.status(f"timing a few steps of {read.recipe.method}"):
             cost = cluster.call(address, share, forecast.measure, read, threads)
         seconds = cost.seconds(read.total_steps, read.recipe.selection.every)
-        dev = {text for pairs in read.dev for text in [*pairs.first, *pairs.second]}
+        dev = {text for pairs in read.dev for text in pairs.texts}
         sentences = sum(job.tests.sentences for job in trainings) / len(trainings)
         each = (seconds + sentences * cost.evaluation / len(dev)) / 3600
         hours += each * len(trainings)

@@ -124,7 +124,7 @@ def _differences(table: Table, draws: _Draws) -> Iterator[dict[str, object]]:
     # one measured row may stand beside two published ones
     for scd in {row.runs: row for row in reversed(measured) if row.id in references}.values():
         rivals = [r for r in found if r.model in ("", scd.model) and r.runs != scd.runs]
-        others = {row.runs: row for row in reversed(rivals) if row in measured}.values()
+        others = {row.runs: row for row in reversed(rivals) if draws.kept(row.runs)}.values()
         for other in others:
             for column in table.layout.columns:
                 if not (column.title in scd.means and column.title in other.means):

@@ -155,7 +155,7 @@ def untrained_scores(inputs: Inputs, device: torch.device | None = None) -> tupl
 def _evaluate(
     inputs: Inputs, encoder: SentenceEncoder, step: int, best: Evaluation | None
 ) -> Evaluation:
-    texts = (text for pairs in inputs.dev for text in [*pairs.first, *pairs.second])
+    texts = (text for pairs in inputs.dev for text in pairs.texts)
     encode = encode_once(texts, encoder.encode)
     scores = tuple(score_all(inputs.dev, encode))
     shape = geometry.measure(inputs.dev[0], encode).metrics(inputs.dev[0].split)

@@ -67,6 +67,6 @@ def target(pairs: Iterable[Pairs]) -> Corpus:
     row apart from those fitted on other text.
     """
     sets = list(pairs)
-    sentences = dict.fromkeys(text for one in sets for text in (*one.first, *one.second))
+    sentences = dict.fromkeys(text for one in sets for text in one.texts)
     name = f"target ({', '.join(f'{one.name} {one.split}' for one in sets)})"
     return Corpus(name, list(sentences), dropped=0)

@@ -56,6 +56,11 @@ class Pairs:
     """What is not as declared, file by file; scores of such data compare with nothing."""
 
     @property
+    def texts(self) -> list[str]:
+        """Every first sentence, then every second one; the same one may come often."""
+        return [*self.first, *self.second]
+
+    @property
     def unscored(self) -> int:
         """Lines left out because their score is blank."""
         return self.lines - len(self.gold)

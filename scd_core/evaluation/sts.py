@@ -77,7 +77,7 @@ def score_all(pairs_list: Sequence[Pairs], encode: Encode) -> list[Score]:
     Raises:
         ValueError: ``encode`` returned something other than (sentences, hidden).
     """
-    texts = (text for pairs in pairs_list for text in [*pairs.first, *pairs.second])
+    texts = (text for pairs in pairs_list for text in pairs.texts)
     look_up = encode_once(texts, encode)
     return [score_and_cosines(pairs, look_up)[0] for pairs in pairs_list]
 
@@ -87,7 +87,7 @@ def score_and_cosines(pairs: Pairs, encode: Encode) -> tuple[Score, np.ndarray]:
 
     ``encode`` is asked for the same sentences several times: it should look them up.
     """
-    used = list(dict.fromkeys([*pairs.first, *pairs.second]))
+    used = list(dict.fromkeys(pairs.texts))
     not_zero: list[bool] = np.any(encode(used), axis=1).tolist()
     there = dict(zip(used, not_zero, strict=True))
     whole = [there[a] and there[b] for a, b in zip(pairs.first, pairs.second, strict=True)]

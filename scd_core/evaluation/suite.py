@@ -45,7 +45,7 @@ class Suite:
     @property
     def texts(self) -> list[str]:
         """Every sentence of every task; the same one may come often."""
-        of_pairs = [text for pairs in self.pairs for text in [*pairs.first, *pairs.second]]
+        of_pairs = [text for pairs in self.pairs for text in pairs.texts]
         return of_pairs + [text for data in self.transfer for text in data.texts]
 
     @property
