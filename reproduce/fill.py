@@ -79,8 +79,8 @@ class Trainings:
             if run.tags.get("scd.kind") == "train" and run.status == "FINISHED":
                 tags = [run.tags.get(f"scd.{name}") for name in ("model", "recipe_hash", "seed")]
                 read = [run.params.get(f"data.{name}") for name in _READ]
-                for content in ("", run.tags.get("scd.data_fingerprint", "")):
-                    self._runs[*tags, *read, content] = run
+                self._runs[*tags, *read] = run
+                self._runs[*tags, run.tags.get("scd.data_fingerprint")] = run
 
     def fill(self, row: PublishedRow, group: Group | None, wanted: Wanted | None) -> Iterator[str]:
         """Commands in their order; none where nothing is missing, or no command measures it.
@@ -105,8 +105,9 @@ class Trainings:
 
     def _train(self, wanted: Wanted, seed: int) -> Iterator[str]:
         recipe = wanted.recipe
-        last = str(seed), *(getattr(recipe.data, name) for name in _READ), wanted.content
-        keys = ((recipe.model.name, name, *last) for name in sorted(recipe.run_hashes))
+        named = tuple(getattr(recipe.data, name) for name in _READ)
+        read = (wanted.content,) if wanted.content else named
+        keys = ((recipe.model.name, name, str(seed), *read) for name in sorted(recipe.run_hashes))
         run = next((self._runs[key] for key in keys if key in self._runs), None)
         if run is None:
             yield f"python -m scd_core.train {wanted.flags} --seed {seed}"

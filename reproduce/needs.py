@@ -23,7 +23,7 @@ from scd_core.encoder import Pooling
 from scd_core.evaluation.protocols import DEFAULT, SEED
 from scd_core.evaluation.suite import Suite, load_suite
 from scd_core.export import saved_pooling
-from scd_core.inputs import Inputs, absolute, prepare
+from scd_core.inputs import Inputs, prepare
 from scd_core.models import BUNDLED, model_folder
 from scd_core.recipe import Recipe, preset
 from scd_core.settings import Views
@@ -198,7 +198,7 @@ class Needs:
     def _trainings(self, recipe: Recipe, tests: Tasks, what: str = "") -> Iterator[Job]:
         objective = recipe.objective
         terms = " (L_S)" * (objective.alpha == 0) + " (L_C)" * (objective.self_weight == 0)
-        inputs = prepare(absolute(recipe), *self._last)
+        inputs = prepare(recipe, *self._last)
         self._last[:] = [inputs]
         for seed in self.seeds:
             of_seed = dataclasses.replace(

@@ -19,7 +19,6 @@ from scd_core.cli import console
 from scd_core.device import default_device
 from scd_core.models import model_folder
 from scd_core.recipe import Recipe
-from scd_core.settings import Model
 from scd_core.tracking import Tracking
 from search import cluster
 from search.display import duration
@@ -109,9 +108,8 @@ def _needs(command: Command) -> Needs:
     def absolute(path: Path | None) -> Path | None:
         return path.expanduser().resolve() if path else None
 
-    named = Recipe(model=Model(name=command.backbone))
     return Needs(
-        inputs.absolute(named).model.name,
+        inputs.model_label(command.backbone),
         command.seeds,
         command.corpus,
         absolute(command.glove),

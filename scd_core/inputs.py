@@ -111,31 +111,19 @@ class Inputs:
         ]
 
 
-def model_label(name: str, revision: str | None) -> str:
-    """How runs name an encoder; one at a revision of its own is not the pinned one."""
+def model_label(name: str, revision: str | None = None) -> str:
+    """How runs name an encoder: one at a revision of its own is not the pinned one, and a folder is
+    named by its absolute place."""
+    if name not in {BUNDLED, *PINNED} and Path(name).expanduser().is_dir():
+        return str(Path(name).expanduser().resolve())
     return f"{name}@{revision}" if revision else name
-
-
-def absolute(recipe: Recipe) -> Recipe:
-    """The recipe with its own files by their absolute place, for workers and for later."""
-    data = recipe.data
-    places = {
-        field: str(Path(value).expanduser().resolve())
-        for field, value in (("corpus", data.corpus), ("dev", data.dev))
-        if value not in _KEYWORDS and Path(value).expanduser().is_file()
-    }
-    folder = data.data_dir.expanduser().resolve() if data.data_dir else None
-    data = dataclasses.replace(data, data_dir=folder, **places)
-    model = recipe.model
-    if model.name not in {BUNDLED, *PINNED} and Path(model.name).expanduser().is_dir():
-        model = dataclasses.replace(model, name=str(Path(model.name).expanduser().resolve()))
-    return dataclasses.replace(recipe, model=model, data=data)
 
 
 def prepare(recipe: Recipe, like: Inputs | None = None) -> Inputs:
     """Find and read what the recipe names: dev pairs first, then sentences, then the encoder.
 
-    The precision "auto" becomes what this machine has, so that identity and record tell it.
+    The precision "auto" becomes what this machine has, so that identity and record tell it. Files
+    and folders get their absolute place, for workers and for whoever reads the record elsewhere.
 
     Args:
         like: of another recipe, just prepared: sentences and encoder that both name are not read
@@ -144,6 +132,7 @@ def prepare(recipe: Recipe, like: Inputs | None = None) -> Inputs:
     Raises:
         ValueError: anything missing, damaged or inconsistent, by name and with the remedy.
     """
+    recipe = _absolute(recipe)
     recipe = recipe.in_precision(resolve_precision(recipe.optim.precision, default_device()))
     dev = tuple(load_dev(recipe.data.dev, recipe.data.data_dir))
     metric, names = recipe.selection.metric, [pairs.name for pairs in dev]
@@ -162,3 +151,16 @@ def prepare(recipe: Recipe, like: Inputs | None = None) -> Inputs:
     model = model_folder(recipe.model.name, recipe.model.revision)
     known = like.model_hash if like and like.model == model else model_fingerprint(model)
     return Inputs(recipe, corpus, dev, model, known)
+
+
+def _absolute(recipe: Recipe) -> Recipe:
+    data = recipe.data
+    places = {
+        field: str(Path(value).expanduser().resolve())
+        for field, value in (("corpus", data.corpus), ("dev", data.dev))
+        if value not in _KEYWORDS and Path(value).expanduser().is_file()
+    }
+    folder = data.data_dir.expanduser().resolve() if data.data_dir else None
+    data = dataclasses.replace(data, data_dir=folder, **places)
+    model = dataclasses.replace(recipe.model, name=model_label(recipe.model.name))
+    return dataclasses.replace(recipe, model=model, data=data)

@@ -14,7 +14,7 @@ from scd_core import cli
 from scd_core.cli import console
 from scd_core.data import DataError
 from scd_core.forecast import Cost, measure
-from scd_core.inputs import Inputs, absolute, prepare
+from scd_core.inputs import Inputs, prepare
 from scd_core.models import ModelNotFoundError
 from scd_core.provenance import collect
 from scd_core.recipe import Recipe, from_toml, preset, preset_names
@@ -113,7 +113,7 @@ def search(options: Options, settings: Recipe, stage: Stage | StageOf) -> int:
     """Plan, search and report. Returns the exit code: 0 with a best point, else 1."""
     began = time.monotonic()
     try:
-        inputs = prepare(absolute(settings))
+        inputs = prepare(settings)
     except (DataError, ModelNotFoundError) as missing:
         if not options.dry_run:
             raise

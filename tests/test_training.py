@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from scd_core import learners, training
 from scd_core.divergence import DivergedError, LossWatch
 from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.sts import Score
-from scd_core.inputs import Inputs, prepare
+from scd_core.inputs import Inputs, model_label, prepare
 from scd_core.objectives import Terms
 from scd_core.recipe import Recipe
 from scd_core.run_folder import Evaluation, model_path, read_result
@@ -447,6 +448,19 @@ def test_identity_follows_the_content_of_the_inputs(
     assert prepare(same).identity != prepare(recipe).identity
     other = dataclasses.replace(recipe, model=Model(name=str(tiny_models["roberta"])))
     assert prepare(other).identity != prepare(recipe).identity
+
+
+def test_places_are_recorded_whole(
+    tiny_model: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named from the folder that they are in or from the root, they are one run."""
+    whole = prepare(make_recipe(tiny_model, texts))
+    monkeypatch.chdir(texts)
+    near = Path(os.path.relpath(tiny_model))
+    here = prepare(make_recipe(near, Path()))
+    assert (here.identity, here.recipe, here.tags()) == (whole.identity, whole.recipe, whole.tags())
+    assert model_label(str(near), "main") == str(tiny_model)
+    assert model_label("bundled") == "bundled"
 
 
 def test_a_selection_metric_the_dev_set_lacks_is_refused(tiny_model: Path, texts: Path) -> None:

@@ -227,6 +227,14 @@ def test_data_of_another_content_are_trained_on_again(make_run: MakeRun) -> None
     assert fill.startswith("python -m scd_core.train")
 
 
+def test_the_same_data_in_another_place_is_the_same_data(make_run: MakeRun) -> None:
+    """A training whose file lay elsewhere is only to be scored."""
+    runs = [make_run("a", 70.0, 0), make_run("b", 71.0, 1)]
+    runs.append(make_run("moved", None, 2, params={"data.corpus": "elsewhere/wiki1m.txt"}))
+    fill = cell(build("table1", runs), "scd-bert")["fill"]
+    assert fill == "python -m scd_core.evaluate moved --track"
+
+
 def test_lengths_have_titles_of_their_own(make_evaluation: MakeRun) -> None:
     runs = [
         make_evaluation(str(n), **EMBEDDING | BUNDLED, params={"evaluation.max_length": str(n)})
