@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -22,6 +23,7 @@ from transformers import (
 
 from scd_core.cli import quiet_libraries
 from scd_core.tracking import Tracking
+from tests.commands import NO_NETWORK
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # Tiny tensors gain nothing from threads, and on a busy machine threads wait for each other.
@@ -167,6 +169,25 @@ def tiny_model(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> 
     return tiny_models[request.param]
 
 
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 90 sentences and 12 graded pairs of the tiny models' words."""
+    folder = tmp_path_factory.mktemp("texts")
+    draw = np.random.default_rng(0)
+
+    def sentence() -> str:
+        return " ".join(draw.choice(WORDS, draw.integers(3, 12)))
+
+    lines = [sentence() for _ in range(90)]
+    (folder / "corpus.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    pairs = [f"{sentence()}\t{sentence()}\t{i % 6}" for i in range(12)]
+    (folder / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    triplets = [f"{line},{line} {WORDS[i % 13]},{sentence()}" for i, line in enumerate(lines[:80])]
+    header = "sent0,sent1,hard_neg"
+    (folder / "triplets.csv").write_text("\n".join([header, *triplets]) + "\n", encoding="utf-8")
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections to anything but this machine fail the test that makes them."""
@@ -179,6 +200,24 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
+
+
+@pytest.fixture
+def environment(tmp_path: Path, own_home: Path) -> dict[str, str]:
+    """No offline variable set, no network, and a working folder with misleading names."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(NO_NETWORK)
+    for name in ("datasets", "mlflow", "ray"):
+        (tmp_path / "cwd" / name).mkdir(parents=True)
+    path = os.pathsep.join([str(tmp_path / "site"), str(CHECKOUT)])
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "TRANSFORMERS_"))}
+    return kept | {
+        "PYTHONPATH": path,
+        "SCD_HOME": str(own_home),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
+        "HF_HOME": str(tmp_path / "hub"),
+    }
 
 
 @pytest.fixture(scope="session")

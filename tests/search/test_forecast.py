@@ -22,7 +22,6 @@ from search.forecast import forecast, needs, spent
 from search.machine import Share
 from search.outcome import Outcome
 from search.pruning import Pruning
-from tests.test_training import texts  # noqa: F401  (a fixture)
 
 COST = Cost(step=2.0, evaluation=5.0, setup=3.0, checkpoint=1000, model=100, untrained=())
 
@@ -62,7 +61,7 @@ def test_forecast_is_of_what_is_left_and_spent_of_what_was_done() -> None:
 
 def test_measured_cost_of_a_tiny_encoder(
     tiny_models: dict[str, Path],
-    texts: Path,  # noqa: F811
+    texts: Path,
     tmp_path: Path,
 ) -> None:
     recipe = tmp_path / "r.toml"

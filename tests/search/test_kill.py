@@ -22,8 +22,7 @@ from safetensors.torch import load_file
 from stubs import DURABLE, STSB
 
 from scd_core.tracking import Tracking
-from tests.test_commands import flags
-from tests.test_training import texts  # noqa: F401  (a fixture)
+from tests.commands import flags
 
 GRID = ["--preset", "quick", "--space.alpha", "0.1", "0.3", "0.5", "0.7"]
 POINTS = 24
@@ -150,7 +149,7 @@ def test_fifty_kills_at_random_moments(workers: int, tmp_path: Path, empty_store
 def test_real_trainings_that_are_killed_end_in_the_weights_of_an_uninterrupted_search(
     tmp_path: Path,
     tiny_models: dict[str, Path],
-    texts: Path,  # noqa: F811
+    texts: Path,
 ) -> None:
     settings = flags(tiny_models["bert"], texts, tmp_path, steps=300)
     del settings[settings.index("--output") : settings.index("--output") + 2]

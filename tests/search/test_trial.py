@@ -25,7 +25,6 @@ from search.plan import Budget, Plan
 from search.pruning import Pruning
 from search.space import Space
 from search.trial import Job, Report, run_job, train_recipe
-from tests.test_training import texts  # noqa: F401  (a fixture)
 
 KEY = "dev.pairs.spearman_all"
 
@@ -38,7 +37,7 @@ def no_geometry_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def recipe(tiny_models: dict[str, Path], texts: Path) -> Recipe:  # noqa: F811
+def recipe(tiny_models: dict[str, Path], texts: Path) -> Recipe:
     return Recipe(
         model=Model(name=str(tiny_models["bert"])),
         projector=Projector(width=64),
@@ -163,7 +162,7 @@ def test_a_failed_worker_s_trial_goes_on_from_its_checkpoint_and_tells_all(
 @pytest.mark.shared
 def test_a_search_reads_no_test_set(
     tiny_models: dict[str, Path],
-    texts: Path,  # noqa: F811
+    texts: Path,
     data_dir: Path,
     tmp_path: Path,
     store: Tracking,

@@ -17,13 +17,13 @@ from scd_core.encoder import SentenceEncoder
 from scd_core.inputs import prepare
 from scd_core.run_folder import model_path
 from scd_core.settings import METHODS, MethodName
-from tests.test_training import make_recipe, of_method, texts  # noqa: F401  (a fixture)
+from tests.tiny_trainings import make_recipe, of_method
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_fit_trains_once_and_encodes(
     tiny_models: dict[str, Path],
-    texts: Path,  # noqa: F811
+    texts: Path,
     name: MethodName,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -45,7 +45,7 @@ def test_fit_trains_once_and_encodes(
 
 def test_another_corpus_is_another_run(
     tiny_models: dict[str, Path],
-    texts: Path,  # noqa: F811
+    texts: Path,
 ) -> None:
     recipe = make_recipe(tiny_models["bert"], texts, max_steps=2)
     corpus = load_corpus(recipe.data.corpus, None)
@@ -58,7 +58,7 @@ def test_another_corpus_is_another_run(
 
 def test_whitening_takes_any_method_beneath(
     tiny_models: dict[str, Path],
-    texts: Path,  # noqa: F811
+    texts: Path,
 ) -> None:
     recipe = make_recipe(tiny_models["bert"], texts, max_steps=2)
     corpus = load_corpus(recipe.data.corpus, None)
