@@ -17,8 +17,9 @@ from reproduce.fidelity import base_recipes
 from reproduce.layouts import Name
 from reproduce.printed_claims import BERT, CLAIMS, REMARKS, ROBERTA, Claim
 from reproduce.published import OTHER, published_table
-from reproduce.rows import UNTRAINED, role
+from reproduce.rows import UNTRAINED, known_preset, role
 from reproduce.sheet import Line, Sheet, number
+from scd_core.settings import Data
 
 Verdict = Literal[
     "as printed", "other row", "not as printed", "holds", "does not hold", "not computable", ""
@@ -180,13 +181,17 @@ def _measured(claim: Claim, cells: pd.DataFrame) -> Iterator[dict[str, object]]:
 
 def _rival(claim: Claim, scd: _Measured, rows: Sequence[_Measured]) -> _Measured | None:
     """What SCD's row is compared with: the row of the claim's role with most seeds, or the best of
-    all that the paper prints. Of trained rows only those that read the same sentences, in the same
-    precision: another difference would say nothing of the method."""
+    all that the paper prints. Of trained rows only those that read the same sentences, as far as
+    they do in the paper, in the same precision: another difference would say nothing of the
+    method."""
     alike = [
         row
         for row in rows
         if row["method"] in UNTRAINED
-        or (row["content"], row["precision"]) == (scd["content"], scd["precision"])
+        or (
+            row["precision"] == scd["precision"]
+            and (row["content"] == scd["content"] or (row["section"], row["role"]) in _OTHER_TEXT)
+        )
     ]
     if not claim.next_best:
         return next(iter(_of_role(alike, _ROLES[claim.against])), None)
@@ -212,3 +217,10 @@ _ROLES = {
     for name in ("table1", "table2", "table3")
     for row in published_table(name).rows
 }
+_OTHER_TEXT = {
+    (row.section, role(row, None))
+    for name in ("table1", "table2", "table3")
+    for row in published_table(name).rows
+    if row.preset and known_preset(row.preset).data != Data()
+}
+"""Rows of the paper that were trained on other sentences than SCD's."""

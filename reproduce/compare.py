@@ -7,7 +7,7 @@ A table is a ``Layout`` and its published rows; the measured side comes from
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -15,9 +15,16 @@ import pandas as pd
 from reproduce import rows as row_names
 from reproduce.aggregate import Group, Selection, Setting, select, summarise
 from reproduce.fidelity import BASES, Variant, variants
-from reproduce.fill import Trainings, Wanted, as_measured
+from reproduce.fill import Trainings, Wanted, as_measured, shown_place
 from reproduce.layouts import LAYOUTS, Layout, Name
-from reproduce.published import GLOVE_VECTORS, PublishedRow, published_table
+from reproduce.published import (
+    FITTED_ON,
+    FITTED_POOLING,
+    GLOVE_VECTORS,
+    PUBLISHED_MODELS,
+    PublishedRow,
+    published_table,
+)
 from reproduce.verdicts import with_figure, with_row
 from scd_core.recipe import Recipe, preset
 
@@ -88,7 +95,8 @@ class _Switched:
 
 
 def _switched(selection: Selection) -> Iterator[_Switched]:
-    """Rows of the fidelity table, a base and its variants after another.
+    """Rows of the fidelity table, a base and its variants after another; under the encoder that a
+    base is made for, every other that was trained with it.
 
     A variant's group has the base's content and, but for what it changes, its precision: a
     difference that something else makes as well would say nothing of the setting.
@@ -97,15 +105,24 @@ def _switched(selection: Selection) -> Iterator[_Switched]:
     for group in selection.groups:
         by_hash.setdefault(group.setting.recipe_hash, []).append(group)
     for base in BASES:
-        recipe = preset(base)
-        first = _best(_of(recipe, by_hash))
-        yield _Switched(base, None, recipe, first, first)
-        for variant in variants(base):
-            changed = variant.of(recipe)
-            groups = [*_of(as_measured(changed, first) if first else changed, by_hash)]
-            if first:
-                groups = [g for g in groups if g.setting.content == first.setting.content]
-            yield _Switched(base, variant, changed, _best(groups), first)
+        for recipe in _on_encoders(preset(base), by_hash):
+            first = _best(_of(recipe, by_hash))
+            yield _Switched(base, None, recipe, first, first)
+            for variant in variants(base):
+                changed = variant.of(recipe)
+                groups = [*_of(as_measured(changed, first) if first else changed, by_hash)]
+                if first:
+                    groups = [g for g in groups if g.setting.content == first.setting.content]
+                yield _Switched(base, variant, changed, _best(groups), first)
+
+
+def _on_encoders(base: Recipe, by_hash: Mapping[str, Sequence[Group]]) -> Iterator[Recipe]:
+    """A base on its own encoder, then on those others that were trained with it."""
+    yield base
+    groups = (group for name in base.run_hashes for group in by_hash.get(name, ()))
+    own = {preset(name).model.name for name in BASES}
+    for name in sorted({group.setting.model for group in groups} - own):
+        yield replace(base, model=replace(base.model, name=name))
 
 
 def _of_one_changed_setting(selection: Selection) -> set[Setting]:
@@ -143,10 +160,16 @@ def _fidelity(
     for switched in _switched(selection):
         variant, first = switched.variant, switched.first
         row = row_names.fidelity(switched.base, switched.recipe, variant)
-        flags = f"--preset {switched.base}" + (f" {variant.flags}" if variant else "")
-        wanted = Wanted(switched.recipe, flags)
+        wanted = Wanted(switched.recipe, _flags(switched))
         fill = trainings.fill(row, switched.group, wanted.like(first) if first else wanted)
         yield from _lines(layout, row, switched.group, selection, fill, first)
+
+
+def _flags(switched: _Switched) -> str:
+    name, variant = switched.recipe.model.name, switched.variant
+    other = name != preset(switched.base).model.name
+    encoder = f" --model.name {shown_place(name)}" if other else ""
+    return f"--preset {switched.base}{encoder}" + (f" {variant.flags}" if variant else "")
 
 
 def _of(recipe: Recipe, by_hash: Mapping[str, Sequence[Group]]) -> Iterator[Group]:
@@ -174,8 +197,12 @@ def _fits(row: PublishedRow, group: Group) -> bool:
         return False
     if row.preset:
         return _is(row_names.known_preset(row.preset), group)
+    params = group.latest.params
     if setting.method == "glove":
-        return group.latest.params.get("method.vectors") == GLOVE_VECTORS
+        return params.get("method.vectors") == GLOVE_VECTORS
+    if setting.method in ("whitening", "flow"):
+        fitted = setting.pooling, params.get("data.corpus"), params.get("method.dimensions", "None")
+        return fitted == (FITTED_POOLING, FITTED_ON, "None")
     return setting.method in row_names.UNTRAINED and row.pooling in ("", setting.pooling)
 
 
@@ -183,16 +210,18 @@ def _is(recipe: Recipe, group: Group) -> bool:
     """Whether a group is of that recipe, on what it says it reads.
 
     The hash leaves the corpus and the dev set out: the same settings on other sentences are another
-    experiment. Only figures of the bundled encoder compare with nothing published, on whichever.
+    experiment. Runs of a group read the same content, by whichever name. Only figures of encoders
+    that the paper does not have compare with nothing published, on whichever content.
     """
-    setting, params = group.setting, group.latest.params
+    setting = group.setting
     told = setting.model, setting.pooling
     if told != (recipe.model.name, recipe.model.pooling):
         return False
     if setting.recipe_hash not in recipe.run_hashes:
         return False
-    read = params.get("data.corpus"), params.get("data.dev")
-    return recipe.model.name == "bundled" or read == (recipe.data.corpus, recipe.data.dev)
+    read = {(run.params.get("data.corpus"), run.params.get("data.dev")) for run in group.runs}
+    published = recipe.model.name in PUBLISHED_MODELS
+    return not published or (recipe.data.corpus, recipe.data.dev) in read
 
 
 def _lines(

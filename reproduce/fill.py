@@ -27,8 +27,6 @@ _SCORED_BY_TRAINING = ("table1", "table3", "fidelity", "figure2")
 
 _READ = ("corpus", "dev")
 """Of a recipe's data: what a training reads."""
-_ON_TESTS = ("flow", "whitening")
-"""Methods that are fitted on the sentences of the test sets."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Wanted:
         for name in _READ:
             value, before = getattr(recipe.data, name), getattr(self.recipe.data, name)
             if value != before:
-                flags += f" --{name} {shlex.quote(_shown(value))}"
+                flags += f" --{name} {shown_place(value)}"
         return Wanted(recipe, flags, group.setting.content)
 
 
@@ -63,9 +61,9 @@ def as_measured(recipe: Recipe, group: Group) -> Recipe:
     return recipe.in_precision(cast(Precision, precision)) if precision else recipe
 
 
-def _shown(place: str) -> str:
-    """A file as it is named from here; what is no file's path stays as it is."""
-    return os.path.relpath(place) if Path(place).is_absolute() else place
+def shown_place(place: str) -> str:
+    """For a command: a file as it is named from here; what is no file's path stays as it is."""
+    return shlex.quote(os.path.relpath(place) if Path(place).is_absolute() else place)
 
 
 class Trainings:
@@ -99,9 +97,11 @@ class Trainings:
         elif row.method == "glove" and group is None:
             where = f"--table {self._layout.name.removeprefix('table')} --backbone bundled"
             yield f"python -m reproduce.runs {where} --methods glove --glove FILE"
-        elif self._layout.name == "table1" and row.method in _ON_TESTS and group is None:
-            where = f"--table 1 --backbone {row.model}"
-            yield f"python -m reproduce.runs {where} --methods {row.method}"
+        elif self._layout.name == "table1" and row.method in ("whitening", "flow"):
+            wanted_seeds = SEEDS if row.method == "flow" else ()
+            if group is None or set(wanted_seeds) - set(group.seeds):
+                where = f"--table 1 --backbone {row.model}"
+                yield f"python -m reproduce.runs {where} --methods {row.method}"
 
     def _train(self, wanted: Wanted, seed: int) -> Iterator[str]:
         recipe = wanted.recipe
@@ -111,5 +111,7 @@ class Trainings:
         run = next((self._runs[key] for key in keys if key in self._runs), None)
         if run is None:
             yield f"python -m scd_core.train {wanted.flags} --seed {seed}"
-        if run is not None or self._layout.name not in _SCORED_BY_TRAINING:
-            yield f"python -m scd_core.evaluate {run.run_id if run else RUN_ID} --track"
+        scored = self._layout.name in _SCORED_BY_TRAINING
+        if run is not None or not scored:
+            tasks = "" if scored else " --tasks transfer"
+            yield f"python -m scd_core.evaluate {run.run_id if run else RUN_ID}{tasks} --track"

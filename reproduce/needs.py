@@ -18,7 +18,8 @@ from reproduce.methods.flow import Flow, FlowSettings
 from reproduce.methods.glove import Glove
 from reproduce.methods.measure import Fitting
 from reproduce.methods.whitening import Whitening
-from reproduce.published import PublishedRow, published_table
+from reproduce.published import FITTED_POOLING, PublishedRow, published_table
+from scd_core.corpus import Corpus
 from scd_core.encoder import Pooling
 from scd_core.evaluation.protocols import DEFAULT, SEED
 from scd_core.evaluation.suite import Suite, load_suite
@@ -27,12 +28,17 @@ from scd_core.inputs import Inputs, prepare
 from scd_core.models import BUNDLED, model_folder
 from scd_core.recipe import Recipe, preset
 from scd_core.settings import Views
+from scd_core.triplets import nli_sentences
 
 Name = Literal["1", "2", "3", "fidelity", "figure2"]
 """A table as ``--table`` names it."""
 _SHORT, _SUPERVISED = "scd-bundled", "simcse-supervised-bert-paper"
-_POOLING: Pooling = "first_last"
-"""Of the vectors beneath BERT-flow and BERT-whitening in the published rows."""
+_WANTS = {
+    "glove": "for want of --glove",
+    "flow": "for want of --nli",
+    "whitening": "for want of --nli",
+}
+"""Why there is no job for a method's row."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,8 @@ class Needs:
     glove: Path | None
     """A file of word vectors; without it there is no such row."""
     nli: str | None
-    """Corpus of triplets; without it there is no supervised SimCSE."""
+    """Triplets, as ``Data.corpus`` names them; without them there is no supervised SimCSE, nor what
+    is fitted on NLI."""
     data_dir: Path | None
     gpu: bool = False
     """Whether trainings run on GPUs: on a CPU a step in fp16 took 40 times that of one in bf16, so
@@ -75,7 +82,8 @@ class Needs:
                 # the published row is of an encoder of its own: trained only where it is asked for
                 asked = row.method != "skip-thought" or row.method in methods
                 of_row = list(self._of_row(row, tests)) if asked else []
-                left_out += [] if of_row else [f"table {table}: {row.title}"]
+                why = _WANTS.get(row.method, "as its encoder is one of its own")
+                left_out += [] if of_row else [f"table {table}: {row.title}, {why}"]
                 jobs += of_row
             jobs += self._extra(table, tests, methods)
             if table == "fidelity":
@@ -94,6 +102,10 @@ class Needs:
     def _sts(self) -> Suite:
         return load_suite(("sts",), self.data_dir)
 
+    @cached_property
+    def _nli(self) -> Corpus | None:
+        return nli_sentences(self.nli, self.data_dir) if self.nli else None
+
     def _rows(self, table: Name, methods: Sequence[str]) -> Iterator[PublishedRow]:
         """Of Figure 2, the rows of Table 1."""
         if table == "fidelity":
@@ -110,7 +122,8 @@ class Needs:
                 glove = Fitting(Glove(self.glove), None, "", "mean")
                 yield Fitted(f"GloVe {self.glove.name}", tests, glove)
         elif row.method in ("whitening", "flow"):
-            yield from self._fitted(row.method, _POOLING, tests)
+            if self._nli:
+                yield from self._fitted(row.method, FITTED_POOLING, self._nli, tests)
         elif row.method == "skip-thought":
             recipe = dataclasses.replace(
                 preset(self._base), method="skip-thought", views=Views(0.1, 0.1)
@@ -142,14 +155,19 @@ class Needs:
         return [v for v in found if v.settings.get("optim.precision") == "fp16" and not self.gpu]
 
     def _of_figure(self, tests: Tasks, methods: Sequence[str]) -> Iterator[Job]:
-        """The average of the last layer; flow and whitening of the vectors that an encoder is meant
-        to give, where it says which (SBERT); supervised SimCSE, where there are triplets."""
+        """The average of the last layer; flow and whitening fitted on the test sets, and of the
+        vectors that an encoder is meant to give, where it says which (SBERT); supervised SimCSE,
+        where there are triplets."""
         if _asked("embedding", methods):
             yield self._untrained("mean", tests)
-        if own := saved_pooling(model_folder(self.backbone)):
-            for method in ("whitening", "flow"):
-                if _asked(method, methods):
-                    yield from self._fitted(method, own, tests)
+        on_tests, own = target(self._sts.pairs), saved_pooling(model_folder(self.backbone))
+        fits: list[tuple[Pooling, Corpus]] = [(FITTED_POOLING, on_tests)]
+        if own:
+            fits += [(own, corpus) for corpus in (on_tests, self._nli) if corpus]
+        for method in ("whitening", "flow"):
+            if _asked(method, methods):
+                for pooling, corpus in fits:
+                    yield from self._fitted(method, pooling, corpus, tests)
         supervised = preset(_SUPERVISED)
         if self.nli and _asked(supervised.method, methods):
             recipe = self.adapted(supervised)
@@ -164,8 +182,9 @@ class Needs:
         """
         model = dataclasses.replace(recipe.model, name=self.backbone)
         data = dataclasses.replace(recipe.data, data_dir=self.data_dir)
-        if self.corpus:
-            data = dataclasses.replace(data, corpus=self.corpus)
+        own = self.nli if data.corpus == "nli" else None
+        if corpus := self.corpus or own:
+            data = dataclasses.replace(data, corpus=corpus)
         recipe = dataclasses.replace(recipe, model=model, data=data)
         if self.backbone != BUNDLED:
             return recipe
@@ -183,17 +202,17 @@ class Needs:
     def _untrained(self, pooling: Pooling, tests: Tasks) -> Job:
         return Untrained(f"{self.backbone} {pooling}", tests, self.backbone, pooling)
 
-    def _fitted(self, method: str, pooling: Pooling, tests: Tasks) -> Iterator[Job]:
-        """BERT-whitening and BERT-flow on the sentences of the test sets ("target")."""
-        if tests.groups != ("sts",):
-            return
-        corpus = target(self._sts.pairs)
+    def _fitted(self, method: str, pooling: Pooling, corpus: Corpus, tests: Tasks) -> Iterator[Job]:
+        """BERT-whitening or BERT-flow on these sentences."""
         base = encoder(self.backbone, pooling)
         seeds = self.seeds if method == "flow" else (None,)
         for seed in seeds:
             made: Method = Whitening(base) if seed is None else Flow(base, FlowSettings(seed=seed))
-            title = f"{method} {self.backbone} {pooling}" + f" seed {seed}" * (seed is not None)
-            yield Fitted(title, tests, Fitting(made, corpus, self.backbone, pooling))
+            on = corpus.name.partition(" (")[0]
+            title = f"{method} {self.backbone} {pooling}, on {on}"
+            title += f" seed {seed}" * (seed is not None)
+            source = self.nli or "" if corpus is self._nli else ""
+            yield Fitted(title, tests, Fitting(made, corpus, self.backbone, pooling, source))
 
     def _trainings(self, recipe: Recipe, tests: Tasks, what: str = "") -> Iterator[Job]:
         objective = recipe.objective

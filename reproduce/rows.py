@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reproduce.aggregate import Group, Setting
-from reproduce.fidelity import ABLATIONS, BASES, Variant
-from reproduce.published import OTHER, PublishedRow
+from reproduce.fidelity import ABLATIONS, BASES, Variant, variants
+from reproduce.published import FITTED_POOLING, OTHER, PublishedRow
 from scd_core.recipe import Recipe, preset, preset_names
 from scd_core.settings import Model
 
@@ -39,9 +39,13 @@ def unpublished(groups: Sequence[Group]) -> Iterator[tuple[PublishedRow, Group]]
     Titles that several groups would have are told apart by what differs between them.
     """
     titles = {group.setting: title(group) for group in groups}
-    alike: dict[str, list[Group]] = {}
+    alike: dict[str, list[tuple[str, ...]]] = {}
     for group in groups:
-        alike.setdefault(titles[group.setting], []).append(group)
+        alike.setdefault(titles[group.setting], []).append(_details(group))
+    differ = {
+        shown: [len(set(every)) > 1 for every in zip(*details, strict=True)]
+        for shown, details in alike.items()
+    }
 
     def place(group: Group) -> tuple[str, int, str, Setting]:
         method = group.setting.method
@@ -50,9 +54,8 @@ def unpublished(groups: Sequence[Group]) -> Iterator[tuple[PublishedRow, Group]]
 
     for group in sorted(groups, key=place):
         setting, shown = group.setting, titles[group.setting]
-        differing = zip(*map(_details, alike[shown]), strict=True)
-        told = zip(_details(group), differing, strict=True)
-        shown = ", ".join([shown, *(own for own, every in told if len(set(every)) > 1 and own)])
+        told = zip(_details(group), differ[shown], strict=True)
+        shown = ", ".join([shown, *(own for own, telling in told if telling and own)])
         yield (
             PublishedRow(
                 id="/".join(part for part in _parts(setting) if part),
@@ -72,25 +75,31 @@ def unpublished(groups: Sequence[Group]) -> Iterator[tuple[PublishedRow, Group]]
 def title(group: Group) -> str:
     """What a group is called where the paper has no row for it."""
     setting, params = group.setting, group.latest.params
-    # of a folder its name is enough to tell the row; the whole path is in the run
-    model = Path(setting.model).name if Path(setting.model).is_absolute() else setting.model
+    model = _short(setting.model)
     method = " ".join(filter(None, (_NAMES.get(setting.method, setting.method), terms(params))))
     named = ", ".join(filter(None, (model, method)))
     if not setting.recipe_hash:
         return f"{named}, {setting.pooling} pooling"
     if setting.method in FITTED:
-        read = params.get("method.vectors") or params.get("data.corpus", "").partition(" (")[0]
+        read = params.get("method.vectors") or _corpus(params)
         return f"{named}, {setting.pooling} pooling" + (f", on {read}" if read else "")
     known = preset_by_hash().get(setting.recipe_hash)
     pooling = known_preset(known).model.pooling if known else Model().pooling
     corpus = Path(params.get("data.corpus", "")).name
+    steps, batch = params.get("optim.max_steps", "None"), params.get("optim.batch_size", "?")
+    length = f"{params.get('optim.epochs', '?')} epochs" if steps == "None" else f"{steps} steps"
     parts = (
         named,
-        known or f"recipe {setting.recipe_hash}",
+        known or variant_by_hash().get(setting.recipe_hash) or f"{length} of {batch}",
         f"{setting.pooling} pooling" if setting.pooling != pooling else "",
         f"on {corpus}" if corpus else "",
     )
     return ", ".join(filter(None, parts))
+
+
+def _short(model: str) -> str:
+    """Of a folder its name is enough to tell the row; the whole path is in the run."""
+    return Path(model).name if Path(model).is_absolute() else model
 
 
 def terms(params: Mapping[str, str]) -> str:
@@ -106,7 +115,15 @@ def role(row: PublishedRow, group: Group | None) -> str:
     if row.preset:
         params = {k: str(v) for k, v in known_preset(row.preset).symbols().items()}
     pooling = row.pooling if row.method == "embedding" else ""
+    if row.method in ("whitening", "flow"):
+        pooling = group.setting.pooling if group else FITTED_POOLING
+        pooling += " on target" if group and _corpus(params) == "target" else ""
     return " ".join(filter(None, (row.method, pooling, terms(params))))
+
+
+def _corpus(params: Mapping[str, str]) -> str:
+    """What a method was fitted on: a file's name, a keyword, or "target"."""
+    return Path(params.get("data.corpus", "").partition(" (")[0]).name
 
 
 @functools.cache
@@ -118,12 +135,27 @@ def preset_by_hash() -> dict[str, str]:
     return {run_hash: name for recipe, name in recipes for run_hash in recipe.run_hashes}
 
 
+@functools.cache
+def variant_by_hash() -> dict[str, str]:
+    """Titles of the fidelity table's recipes by their hash."""
+    bases = ((name, known_preset(name)) for name in BASES)
+    return {
+        run_hash: f"{name}, {variant.title}"
+        for name, base in bases
+        for variant in variants(name)
+        for run_hash in variant.of(base).run_hashes
+    }
+
+
 def fidelity(base: str, recipe: Recipe, variant: Variant | None) -> PublishedRow:
-    """A row of the fidelity table: the base itself, or one of its variants."""
+    """A row of the fidelity table: the base, on its own encoder or another, or a variant of it."""
+    name, first, block = recipe.model.name, base, base
+    if name != known_preset(base).model.name:
+        first, block = f"{base}/{name}", f"{base}, {_short(name)}"
     return PublishedRow(
-        id=f"{base}/{variant.id}" if variant else base,
-        title=variant.title if variant else base,
-        section=base,
+        id=f"{first}/{variant.id}" if variant else first,
+        title=variant.title if variant else block,
+        section=block,
         source="",
         method="scd",
         model=recipe.model.name,
@@ -137,8 +169,9 @@ def _details(group: Group) -> tuple[str, ...]:
     """What may tell groups of one title apart."""
     setting, precision = group.setting, group.latest.params.get("optim.precision", "")
     length = f"at {setting.max_length} tokens" if setting.max_length else ""
-    fitted = setting.recipe_hash[:8] if setting.method in FITTED else ""
-    return setting.content[:8], fitted, precision, length
+    named = preset_by_hash().keys() | variant_by_hash().keys()
+    recipe = "" if setting.recipe_hash in named else setting.recipe_hash[:8]
+    return setting.content[:8], recipe, precision, length
 
 
 def _parts(setting: Setting) -> tuple[str, ...]:

@@ -14,11 +14,13 @@ from rich.table import Table
 from reproduce.jobs import Job, Training
 from reproduce.needs import Name, Needs
 from reproduce.pool import alone, run_all
+from reproduce.rows import UNTRAINED
 from scd_core import cli, forecast, inputs
 from scd_core.cli import console
 from scd_core.device import default_device
 from scd_core.models import model_folder
 from scd_core.recipe import Recipe
+from scd_core.settings import METHODS
 from scd_core.tracking import Tracking
 from search import cluster
 from search.display import duration
@@ -58,7 +60,9 @@ class Command:
     glove: Path | None = None
     """File of GloVe vectors; without it that row is left out."""
     nli: str | None = None
-    """"nli" or a CSV file of triplets, for figure2; without it supervised SimCSE is left out."""
+    """CSV file of triplets in place of the published ones, "nli": flow and whitening are fitted on
+    their sentences, supervised SimCSE (figure2) is trained on them. With --corpus and without this,
+    those are left out."""
     data_dir: Path | None = None
     """Folder that holds senteval/; default $SCD_DATA_DIR, then the Hub."""
     concurrent: int | None = None
@@ -83,6 +87,9 @@ def run(arguments: Sequence[str]) -> int:
     command = tyro.cli(Command, args=arguments, prog="python -m reproduce.runs")
     if not command.seeds or min(command.seeds) < 0:
         raise ValueError(f"--seeds {command.seeds} is not possible: give whole numbers from 0")
+    known = (*METHODS, *UNTRAINED)
+    if unknown := [method for method in command.methods if method not in known]:
+        raise ValueError(f"--methods {unknown} is not possible: choose from {', '.join(known)}")
     store = Tracking()
     if command.address and not store.address.startswith("http"):
         raise ValueError(
@@ -90,6 +97,12 @@ def run(arguments: Sequence[str]) -> int:
             "to be written from other machines; set MLFLOW_TRACKING_URI to a server"
         )
     jobs, left_out = _needs(command).jobs(command.table, command.methods)
+    if not jobs and not left_out:
+        methods = " of --methods " + " ".join(command.methods) if command.methods else ""
+        raise ValueError(
+            f"--table {' '.join(command.table)} has no row{methods} for --backbone "
+            f"{command.backbone}; choose other tables or methods"
+        )
     found = {j.key: {g: j.finished(g, store) for g in j.tests.groups} for j in jobs}
     _print_plan(jobs, found, left_out)
     missing = [job for job in jobs if None in found[job.key].values()]
@@ -108,14 +121,16 @@ def _needs(command: Command) -> Needs:
     def absolute(path: Path | None) -> Path | None:
         return path.expanduser().resolve() if path else None
 
+    nli = command.nli or ("" if command.corpus else "nli")
+    cluster_has = cluster.resources(command.address)
     return Needs(
         inputs.model_label(command.backbone),
         command.seeds,
         command.corpus,
         absolute(command.glove),
-        command.nli,
+        inputs.source_label(nli) or None,
         absolute(command.data_dir),
-        bool(command.address) or default_device().type == "cuda",
+        cluster_has[1] > 0 if cluster_has else default_device().type == "cuda",
     )
 
 

@@ -138,9 +138,10 @@ def _short(commands: list[str]) -> Iterator[str]:
     for start, values in seeds.items():
         if values == [""]:
             yield start
+        elif len(values) == 1:
+            yield f"{start} --seed {values[0]}"
         else:
-            more = f" (and {', '.join(values[1:])})" if values[1:] else ""
-            yield f"{start} --seed {values[0]}{more}"
+            yield f"for seed in {' '.join(values)}; do {start} --seed $seed; done"
 
 
 def _legend(table: Table) -> Iterator[str]:
@@ -155,5 +156,7 @@ def _legend(table: Table) -> Iterator[str]:
     )
     if (table.frame["verdict"] != "").any():
         yield table.layout.rule
+    if (table.frame["fill"] + table.frame["made_by"] != "").any():
+        yield "Commands find the test sets in --data-dir, else in $SCD_DATA_DIR, else on the Hub."
     if table.frame["fill"].str.contains("RUN_ID").any():
         yield "RUN_ID is the id that the training before it prints at its end."

@@ -120,7 +120,9 @@ def _fitted(run: RunInfo, kind: str, data_dir: Path | None) -> dict[str, float |
         )
     torch.set_num_threads(int(tags.get("provenance.threads", torch.get_num_threads())))
     seeds = (int(tags.get("scd.seed", "0")),)
-    needs = Needs(tags["scd.model"], seeds, None, None, None, data_dir)
+    read = run.params.get("data.corpus", "")
+    nli = None if read.startswith("target") else read
+    needs = Needs(tags["scd.model"], seeds, None, None, nli, data_dir)
     jobs, _ = needs.jobs(("figure2",), (tags["scd.method"],))
     for job in jobs:
         known = {kind: job.tests.protocols.get(kind, "")}
@@ -128,8 +130,8 @@ def _fitted(run: RunInfo, kind: str, data_dir: Path | None) -> dict[str, float |
             encode = job.fitting.method.fit(job.fitting.corpus)
             return measure(load_suite((kind,), data_dir), encode).metrics()
     raise ValueError(
-        f"run {run.run_id}: method, encoder or test sentences are not those that reproduce.runs "
-        f"would fit now, so it is not fitted again; it was made by: {tags.get('scd.command')}"
+        f"run {run.run_id}: method, encoder or sentences are not those that reproduce.runs would "
+        f"fit now, so it is not fitted again; it was made by: {tags.get('scd.command')}"
     )
 
 

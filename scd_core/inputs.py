@@ -14,7 +14,7 @@ from scd_core.evaluation.tasks import Pairs, load_dev
 from scd_core.items import TRIPLETS, Items, items_of
 from scd_core.models import BUNDLED, PINNED, model_fingerprint, model_folder
 from scd_core.recipe import Recipe, preset_of
-from scd_core.triplets import load_triplets
+from scd_core.triplets import load_triplets, nli_sentences
 
 _KEYWORDS = {"documentation", "sample", "sts", "wiki1m", "nli"}
 """Of ``data.corpus`` and ``data.dev``: no files."""
@@ -114,9 +114,18 @@ class Inputs:
 def model_label(name: str, revision: str | None = None) -> str:
     """How runs name an encoder: one at a revision of its own is not the pinned one, and a folder is
     named by its absolute place."""
-    if name not in {BUNDLED, *PINNED} and Path(name).expanduser().is_dir():
+    if name == BUNDLED:
+        return name
+    if name not in PINNED and Path(name).expanduser().is_dir():
         return str(Path(name).expanduser().resolve())
     return f"{name}@{revision}" if revision else name
+
+
+def source_label(source: str) -> str:
+    """How runs name sentences or pairs: a file by its absolute place, a keyword as it is."""
+    if source not in _KEYWORDS and Path(source).expanduser().is_file():
+        return str(Path(source).expanduser().resolve())
+    return source
 
 
 def prepare(recipe: Recipe, like: Inputs | None = None) -> Inputs:
@@ -145,22 +154,26 @@ def prepare(recipe: Recipe, like: Inputs | None = None) -> Inputs:
     if like and (like.items, like.recipe.data) == (items, recipe.data):
         corpus = like.corpus
     else:
-        load = load_triplets if items == TRIPLETS else load_corpus
-        corpus = load(recipe.data.corpus, recipe.data.data_dir)
+        corpus = _corpus(recipe, items)
     recipe.optim.total_steps(items.count(len(corpus.sentences)))
     model = model_folder(recipe.model.name, recipe.model.revision)
     known = like.model_hash if like and like.model == model else model_fingerprint(model)
     return Inputs(recipe, corpus, dev, model, known)
 
 
+def _corpus(recipe: Recipe, items: Items) -> Corpus:
+    source = recipe.data.corpus
+    if items == TRIPLETS:
+        load = load_triplets
+    else:
+        load = nli_sentences if source == "nli" or source.endswith(".csv") else load_corpus
+    return load(source, recipe.data.data_dir)
+
+
 def _absolute(recipe: Recipe) -> Recipe:
     data = recipe.data
-    places = {
-        field: str(Path(value).expanduser().resolve())
-        for field, value in (("corpus", data.corpus), ("dev", data.dev))
-        if value not in _KEYWORDS and Path(value).expanduser().is_file()
-    }
     folder = data.data_dir.expanduser().resolve() if data.data_dir else None
-    data = dataclasses.replace(data, data_dir=folder, **places)
+    corpus, dev = source_label(data.corpus), source_label(data.dev)
+    data = dataclasses.replace(data, data_dir=folder, corpus=corpus, dev=dev)
     model = dataclasses.replace(recipe.model, name=model_label(recipe.model.name))
     return dataclasses.replace(recipe, model=model, data=data)

@@ -235,7 +235,8 @@ class Data:
     corpus: str = "wiki1m"
     """Training sentences: "wiki1m" (10^6 Wikipedia sentences, section 3.1), "documentation" (of the
     software on this machine), or a UTF-8 text file, one sentence a line. Supervised SimCSE takes
-    triplets: "nli", or a CSV file with the columns sent0, sent1 and hard_neg."""
+    triplets: "nli" (published SNLI and MNLI triplets), or a CSV file with the columns sent0, sent1
+    and hard_neg; of these, any other method takes the distinct sentences."""
     dev: str = "sts"
     """Dev scores: "sts" (STS-B dev and SICK-R dev), "sample" (the pairs that come with the
     project), or a tab-separated file: two sentences and a score a line."""

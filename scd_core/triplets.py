@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from scd_core.corpus import Corpus
 from scd_core.data import DataError, hub_file
 
 NLI_FILE = "nli_for_simcse.csv"
+NLI_TRIPLETS = 275_601
 COLUMNS = ("sent0", "sent1", "hard_neg")
 
 
@@ -23,13 +25,14 @@ def load_triplets(source: str, data_dir: Path | None) -> Corpus:
             Hub.
 
     Raises:
-        DataError: the file is missing, out of reach, not UTF-8, lacks a column, or has no triplet.
+        DataError: the file is missing, out of reach, not UTF-8, lacks a column, has no triplet, or
+            is not the whole published file where "nli" asks for that.
     """
     file = _nli_file(data_dir) if source == "nli" else Path(source).expanduser()
     if not file.is_file():
         raise DataError(
-            f"--corpus {source}: {file.absolute()} is no file. Supervised training takes a CSV "
-            f'file with the columns {", ".join(COLUMNS)}, or "nli"'
+            f"--corpus {source}: {file.absolute()} is no file. Give a CSV file with the columns "
+            f'{", ".join(COLUMNS)}, or "nli"'
         )
     sentences: list[str] = []
     dropped = 0
@@ -46,9 +49,26 @@ def load_triplets(source: str, data_dir: Path | None) -> Corpus:
                     dropped += 1
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file} is no CSV file in UTF-8: {error}") from error
+    found = len(sentences) // len(COLUMNS) + dropped
+    if source == "nli" and found != NLI_TRIPLETS:
+        raise DataError(
+            f"{file} has {found:,} triplets and {NLI_TRIPLETS:,} are expected: the copy is not "
+            "complete or not the published file. Fetch it again, or to read it as it is, name its "
+            "path"
+        )
     if not sentences:
         raise DataError(f"{file} holds no whole triplet; give one of {', '.join(COLUMNS)} a line")
     return Corpus("nli" if source == "nli" else file.name, sentences, dropped)
+
+
+def nli_sentences(source: str, data_dir: Path | None) -> Corpus:
+    """The distinct sentences of triplets in their order, for methods without supervision.
+
+    Raises:
+        DataError: as ``load_triplets``.
+    """
+    triplets = load_triplets(source, data_dir)
+    return dataclasses.replace(triplets, sentences=list(dict.fromkeys(triplets.sentences)))
 
 
 def _nli_file(data_dir: Path | None) -> Path:

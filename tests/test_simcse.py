@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from scd_core import triplets
 from scd_core.data import DataError
 from scd_core.encoder import SentenceEncoder
 from scd_core.items import TRIPLETS, Items
@@ -17,7 +18,7 @@ from scd_core.learners import build
 from scd_core.objectives import info_nce
 from scd_core.recipe import Recipe, preset
 from scd_core.settings import Objective, Views
-from scd_core.triplets import load_triplets
+from scd_core.triplets import load_triplets, nli_sentences
 from scd_core.two_view import UnplacedDropoutError, set_rate, set_rates
 
 
@@ -149,8 +150,20 @@ def test_triplet_files(tmp_path: Path) -> None:
             load_triplets(str(path), None)
     with pytest.raises(DataError, match=r"--corpus wiki1m: .* is no file"):
         load_triplets("wiki1m", None)
-    (tmp_path / "nli_for_simcse.csv").write_text("sent0,sent1,hard_neg\na,b,c\n", encoding="utf-8")
+
+
+def test_the_published_triplets_are_all_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "nli_for_simcse.csv"
+    file.write_text("sent0,sent1,hard_neg\na,b,c\na,c,d\ne,,f\n", encoding="utf-8")
+    with pytest.raises(DataError, match="has 3 triplets and 275,601 are expected"):
+        load_triplets("nli", tmp_path)
+    assert load_triplets(str(file), None).sentences == ["a", "b", "c", "a", "c", "d"]
+    monkeypatch.setattr(triplets, "NLI_TRIPLETS", 3)
     assert load_triplets("nli", tmp_path).name == "nli"
+    distinct = nli_sentences("nli", tmp_path)
+    assert (distinct.sentences, distinct.name) == (["a", "b", "c", "d"], "nli")
 
 
 @pytest.mark.shared

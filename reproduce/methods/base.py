@@ -55,16 +55,17 @@ def needed(method: Method, corpus: Corpus | None) -> Corpus:
     if corpus is None or not corpus.sentences:
         raise ValueError(
             f"{method.name} is fitted on sentences and was given none; give a training corpus, or "
-            "those of the test sets (base.target), which the papers call the target variant"
+            "those of the test sets (base.target)"
         )
     return corpus
 
 
 def target(pairs: Iterable[Pairs]) -> Corpus:
-    """The sentences of evaluation sets without their scores: the papers' "target" variant.
+    """The sentences of evaluation sets without their scores, as in the papers' "target" variant.
 
-    Each distinct sentence once, in the order given. It is transductive: a table must show such a
-    row apart from those fitted on other text.
+    Each distinct sentence once, in the order given; all sets together, where the papers fit on each
+    by itself. It is transductive: a table must show such a row apart from those fitted on other
+    text.
     """
     sets = list(pairs)
     sentences = dict.fromkeys(text for one in sets for text in one.texts)

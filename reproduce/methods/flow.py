@@ -2,12 +2,14 @@
 
 A normalising flow f takes the vectors u of a frozen encoder to a standard Gaussian; it is trained
 by maximum likelihood, their section 3.2: max E_u [log N(f(u); 0, I) + log |det df/du|], and the
-sentence vector is f(u). The published rows use vectors of the first and the last layer averaged
-(SBERT's own for SBERT-flow), fitted on the sentences of the test set ("target") or on NLI.
+sentence vector is f(u). The published row is SimCSE's (its Appendix C): vectors of the first and
+the last layer averaged (SBERT's own for SBERT-flow), fitted on NLI. Fitted on each test set
+("target") it has 66.31 there on the average of Table 1, and 66.55 on NLI.
 
-Deviations: their flow is Glow with additive couplings and learned per-dimension scales (actnorm);
-here vectors are standardised by the fit sentences' mean and deviation, and the couplings are
-affine over random halves of the dimensions (RealNVP, of the library zuko).
+Deviations: of NLI, the distinct sentences of SimCSE's triplets are read, not those of all pairs.
+Their flow is Glow with additive couplings and learned per-dimension scales (actnorm); here vectors
+are standardised by the fit sentences' mean and deviation, and the couplings are affine over random
+halves of the dimensions (RealNVP, of the library zuko).
 """
 
 from __future__ import annotations

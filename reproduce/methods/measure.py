@@ -29,6 +29,8 @@ class Fitting:
     model: str
     """The encoder as the published tables name it; empty where there is none."""
     pooling: str = ""
+    source: str = ""
+    """Where the corpus lies, as ``Data.corpus`` names it, where its name does not say that."""
 
     @property
     def record(self) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def measure_and_track(fitting: Fitting, suite: Suite, store: Tracking) -> str:
     measured = measure(suite, fitting.method.fit(fitting.corpus))
     name = f"{fitting.method.name} {fitting.model}".strip()
     params = {f"method.{key}": value for key, value in fitting.record.items()}
-    params["data.corpus"] = fitting.corpus.name if fitting.corpus else ""
+    params["data.corpus"] = fitting.source or (fitting.corpus.name if fitting.corpus else "")
     if suite.transfer:
         classifier = PROTOCOLS[DEFAULT].settings(SEED)
         params |= {f"evaluation.{key}": value for key, value in classifier.items()}

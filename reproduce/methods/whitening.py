@@ -2,11 +2,13 @@
 
 Their Eq. 4 to 6 and Algorithm 1: with mean mu and covariance Sigma = U Lambda U^T of the fit
 sentences' vectors, x becomes (x - mu) W, W = U Lambda^(-1/2); with ``dimensions`` k, the first k
-columns of W. The published rows use vectors of the first and the last layer averaged (SBERT's own
-for SBERT-whitening), fitted on the sentences of the test set ("target") or on NLI.
+columns of W. The published row is SimCSE's (its Appendix C): vectors of the first and the last
+layer averaged (SBERT's own for SBERT-whitening), fitted on NLI. Fitted on each test set ("target")
+it has 64.26 there on the average of Table 1, and 66.28 on NLI.
 
-Deviation: directions in which the fit sentences' vectors do not vary, but for rounding, are left
-out; divided by their deviation they would be noise as large as everything else.
+Deviations: of NLI, the distinct sentences of SimCSE's triplets are read, not those of all pairs.
+Directions in which the fit sentences' vectors do not vary, but for rounding, are left out; divided
+by their deviation they would be noise as large as everything else.
 """
 
 from __future__ import annotations
@@ -51,8 +53,9 @@ def whiten(vectors: np.ndarray, dimensions: int | None = None) -> Transform:
     mean = wide.mean(0)
     centred = wide - mean
     u, variances, _ = np.linalg.svd(centred.T @ centred / len(wide))
-    # float32 vectors: below this a variance is rounding.
-    rank = int((variances > variances[0] * len(variances) * np.finfo(np.float32).eps).sum())
+    # of float32 vectors: a deviation below this, of the largest, is rounding
+    rounding = len(variances) * np.finfo(np.float32).eps
+    rank = int((variances > variances[0] * rounding**2).sum())
     kept = rank if dimensions is None else dimensions
     if not 1 <= kept <= rank:
         raise ValueError(

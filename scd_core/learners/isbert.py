@@ -9,7 +9,8 @@ is their mean (``ngrams``), in evaluation too.
 
 T is the dot product of local and global features and the expectations are means over all pairs of
 the batch, as in the authors' code. Deviations: the optimiser is the loop's, without warm-up and
-weight decay; the sentences are the recipe's, where the published figures are of NLI sentences.
+weight decay; of NLI, the preset reads the distinct sentences of SimCSE's triplets, not those of all
+pairs.
 """
 
 from __future__ import annotations

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from scd_core.recipe import preset
 from scd_core.run_info import RunInfo
+from tests.conftest import WORDS
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 KEYS = tuple(f"test.{task}.spearman_all" for task in TASKS)
@@ -66,6 +69,16 @@ def make_evaluation_fixture() -> Callable[..., RunInfo]:
 @pytest.fixture(name="make_run")
 def make_run_fixture() -> Callable[..., RunInfo]:
     return make_run
+
+
+@pytest.fixture
+def nli(tmp_path: Path) -> Path:
+    """A file of triplets, of some hundred distinct sentences."""
+    draw = np.random.default_rng(1)
+    lines = [",".join(" ".join(draw.choice(WORDS, 5)) for _ in range(3)) for _ in range(780)]
+    file = tmp_path / "nli.csv"
+    file.write_text("\n".join(["sent0,sent1,hard_neg", *lines]) + "\n", encoding="utf-8")
+    return file
 
 
 @pytest.fixture

@@ -87,7 +87,9 @@ def test_from_measured_rows_of_any_encoder(make_evaluation: MakeRun) -> None:
         make_evaluation("scd", 71.0, recipe_hash=recipe.hash, **bundled),
         make_evaluation("other", 99.0, recipe_hash="9" * 12, **bundled),
         make_evaluation("cls", metrics=low | high, **EMBEDDING, model="bundled"),
-        make_evaluation("flow", 60.0, method="flow", recipe_hash="", model="bundled"),
+        make_evaluation(
+            "flow", 60.0, method="flow", pooling="first_last", recipe_hash="", model="bundled"
+        ),
     ]
     frame = computed(runs)
     stsb = one(frame, "BERT: better than the next best on STS-B", "bundled")

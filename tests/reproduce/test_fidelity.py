@@ -67,6 +67,24 @@ def test_an_unknown_base_is_answered_with_those_there_are() -> None:
         variants("quick")
 
 
+def test_any_encoder_has_its_block(make_run: MakeRun) -> None:
+    """Trained by the recipe of a base, on whichever sentences; its commands name it."""
+    base = preset("scd-bert-paper").in_precision("fp32")
+    (variant,) = [v for v in variants("scd-bert-paper") if v.id == "temperature"]
+    own = {"model": "lab/tiny-bert", "params": {"data.corpus": "tweets.txt"}}
+    runs = [make_run(f"b{s}", 60.0 + s, s, recipe_hash=base.hash, **own) for s in range(3)]
+    runs += [make_run("v", 50.0, 0, recipe_hash=variant.of(base).hash, **own)]
+    table = build("fidelity", runs)
+    block = "scd-bert-paper/lab/tiny-bert"
+    assert cell(table, block)["runs"] == "b0 b1 b2"
+    assert cell(table, block)["section"] == "scd-bert-paper, lab/tiny-bert"
+    changed = cell(table, f"{block}/temperature")
+    assert changed["difference"] == pytest.approx(50.0 - 61.0)
+    fill = "--preset scd-bert-paper --model.name lab/tiny-bert --objective.temperature 0.05"
+    assert changed["fill"].startswith(f"python -m scd_core.train {fill} ")
+    assert cell(table, "scd-bert-paper")["n"] == 0
+
+
 def test_what_a_setting_is_worth(make_run: MakeRun) -> None:
     base = preset("scd-bundled").in_precision("fp32")
     (variant,) = [v for v in variants("scd-bundled") if v.id == "temperature"]
@@ -87,6 +105,7 @@ def test_what_a_setting_is_worth(make_run: MakeRun) -> None:
         "--optim.precision fp32 --seed 2"
     )
     shown = build("table1", runs)
-    elsewhere = f"bundled, SCD, recipe {other}, on wiki1m"  # of other data: compared with nothing
+    # of other data: compared with nothing
+    elsewhere = f"bundled, SCD, scd-bundled, {variant.title}, on wiki1m"
     assert rows(shown, "other") == [elsewhere, "bundled, SCD, scd-bundled, on wiki1m"]
     assert "In the fidelity table alone: 1 of one changed setting." in shown.notes

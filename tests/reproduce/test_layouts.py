@@ -17,6 +17,7 @@ from tests.reproduce.test_tables import EMBEDDING, cell
 
 MakeRun = Callable[..., RunInfo]
 FITTED = {"recipe_hash": "f" * 12, "seed": ""}
+ON_NLI = FITTED | {"params": {"data.corpus": "nli"}}
 VECTORS = {"method.vectors": "glove.840B.300d.txt"}
 BUNDLED = {"model": "bundled", "data_fingerprint": "b" * 64}
 
@@ -88,10 +89,10 @@ def test_a_training_without_transfer_scores_is_only_to_be_evaluated(make_run: Ma
     train = "python -m scd_core.train --preset scd-bert-paper --seed"
     assert cell(table, "scd-bert")["fill"].split(" && ") == [
         f"{train} 0",
-        "python -m scd_core.evaluate RUN_ID --track",
-        f"python -m scd_core.evaluate {'f' * 32} --track",
+        "python -m scd_core.evaluate RUN_ID --tasks transfer --track",
+        f"python -m scd_core.evaluate {'f' * 32} --tasks transfer --track",
         f"{train} 2",
-        "python -m scd_core.evaluate RUN_ID --track",
+        "python -m scd_core.evaluate RUN_ID --tasks transfer --track",
     ]
 
 
@@ -128,15 +129,15 @@ def test_other_encoders_stand_below_by_model_as_the_paper_orders_them(make_run: 
         "bundled, cls pooling",
         "bundled, mean pooling",
         "bundled, whitening, cls pooling",
-        "bundled, SCD (L_C), recipe 222222222222, on wiki1m",
-        "bundled, SCD (L_S), recipe 111111111111, on wiki1m",
+        "bundled, SCD (L_C), 150 steps of 64, on wiki1m",
+        "bundled, SCD (L_S), 150 steps of 64, on wiki1m",
         "bundled, SCD, scd-bundled, on wiki1m",
         "zeta, cls pooling",
     ]
     assert rows(build("table3", runs), "other") == [
         "bundled, cls pooling",
-        "bundled, SCD (L_C), recipe 222222222222, on wiki1m",
-        "bundled, SCD (L_S), recipe 111111111111, on wiki1m",
+        "bundled, SCD (L_C), 150 steps of 64, on wiki1m",
+        "bundled, SCD (L_S), 150 steps of 64, on wiki1m",
         "bundled, SCD, scd-bundled, on wiki1m",
         "zeta, cls pooling",
     ]
@@ -145,7 +146,7 @@ def test_other_encoders_stand_below_by_model_as_the_paper_orders_them(make_run: 
 def test_other_methods_find_their_published_row(make_evaluation: MakeRun) -> None:
     simcse = preset("simcse-bert-paper").in_precision("fp32").hash
     runs = [
-        make_evaluation("w", method="whitening", pooling="first_last", **FITTED),
+        make_evaluation("w", method="whitening", pooling="first_last", **ON_NLI),
         make_evaluation("s", method="simcse", recipe_hash=simcse),
         make_evaluation("g", method="glove", model="", pooling="mean", params=VECTORS, **FITTED),
     ]

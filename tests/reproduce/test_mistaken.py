@@ -16,12 +16,13 @@ from reproduce.layouts import LAYOUTS
 from scd_core.recipe import Recipe, preset
 from scd_core.run_info import RunInfo
 from tests.reproduce.conftest import KEYS, PAPER
-from tests.reproduce.test_layouts import BUNDLED, FITTED, VECTORS, rows
+from tests.reproduce.test_layouts import BUNDLED, FITTED, ON_NLI, VECTORS, rows
 from tests.reproduce.test_tables import EMBEDDING, cell
 
 MakeRun = Callable[..., RunInfo]
 BASE = preset("scd-bundled").in_precision("fp32")
 SIMCSE = preset("simcse-bert-paper").in_precision("fp32")
+FLOW = {"recipe_hash": "f" * 12, "params": {"data.corpus": "nli"}}
 
 
 def of(recipe: Recipe, **changes: Any) -> dict[str, Any]:
@@ -85,8 +86,66 @@ def test_only_the_published_vectors_are_the_published_glove(make_evaluation: Mak
 def test_what_has_no_seed_has_a_verdict(
     make_evaluation: MakeRun, score: float, verdict: str
 ) -> None:
-    run = make_evaluation("w", score, method="whitening", pooling="first_last", **FITTED)
+    run = make_evaluation("w", score, method="whitening", pooling="first_last", **ON_NLI)
     assert cell(build("table1", [run]), "bert-whitening")["verdict"] == verdict
+
+
+def test_published_flow_and_whitening_are_fitted_on_nli(
+    make_run: MakeRun, make_evaluation: MakeRun
+) -> None:
+    """Of first-last average vectors, in all their dimensions; and no other one is SCD's rival."""
+
+    def whitened(name: str, corpus: str, pooling: str = "first_last", **params: str) -> RunInfo:
+        told = {"params": {"data.corpus": corpus, "method.dimensions": "None"} | params}
+        changes = FITTED | told | {"recipe_hash": name.ljust(12, "0")}
+        return make_evaluation(name, 79.0, method="whitening", pooling=pooling, **changes)
+
+    others = [
+        whitened("a", "target (sts12 test, stsb test)"),
+        whitened("b", "tweets.csv"),
+        whitened("c", "nli", "cls"),
+        whitened("d", "nli", **{"method.dimensions": "8"}),
+    ]
+    scd = make_run("scd", 74.0)
+    table = build("table1", [scd, *others])
+    assert measured(table, "bert-whitening") == ("", 0)
+    title = "bert-base-uncased, whitening, first_last pooling, on"
+    assert {f"{title} target", f"{title} tweets.csv"} < set(rows(table, "other"))
+    published = whitened("e", "nli")
+    assert measured(build("table1", [*others, published]), "bert-whitening") == ("e", 1)
+    claim = "SCD is higher on STS than BERT-whitening"
+    assert claimed([scd, *others, published], claim) == (-5.0, "scd e")
+
+
+def test_a_claim_takes_no_flow_of_other_vectors(
+    make_run: MakeRun, make_evaluation: MakeRun
+) -> None:
+    told = BUNDLED | {"params": {"data.corpus": "nli"}, "seed": ""}
+    runs = [make_run("scd", 75.0, **of(BASE, **BUNDLED))]
+    for pooling, score in (("cls", 79.0), ("first_last", 70.0)):
+        changes = told | {"recipe_hash": pooling[0] * 12, "pooling": pooling}
+        runs.append(make_evaluation(pooling, score, method="whitening", **changes))
+    assert claimed(runs, "SCD is higher on STS than BERT-whitening") == (5.0, "scd first_last")
+
+
+def test_what_a_flow_lacks_is_fitted(make_evaluation: MakeRun) -> None:
+    runs = [make_evaluation("f", 66.0, 0, method="flow", pooling="first_last", **FLOW)]
+    fill = "python -m reproduce.runs --table 1 --backbone bert-base-uncased --methods flow"
+    assert cell(build("table1", runs), "bert-flow")["fill"] == fill
+    runs += [
+        make_evaluation(f"f{s}", 66.0, s, method="flow", pooling="first_last", **FLOW)
+        for s in (1, 2)
+    ]
+    assert cell(build("table1", runs), "bert-flow")["fill"] == ""
+
+
+def test_one_content_by_two_names_is_one_row(make_run: MakeRun) -> None:
+    """A seed that named the published sentences by their path takes no other seed's row away."""
+    path = {"data.corpus": "data/wiki1m_for_simcse.txt"}
+    runs = [make_run("a", 70.0, 0), make_run("b", 71.0, 1)]
+    for start in (1, 9000):
+        run = make_run("c", 72.0, 2, start_time=start, **of(PAPER, params=path))
+        assert measured(build("table1", [*runs, run]), "scd-bert") == ("a b c", 3)
 
 
 def test_a_setting_is_judged_in_the_precision_of_its_base(make_run: MakeRun) -> None:
@@ -143,7 +202,7 @@ def test_a_claim_is_of_the_row_that_the_table_shows(
     """A smoke test of the same recipe on other sentences has more seeds."""
     smoke = of(PAPER, params={"data.corpus": "smoke.txt"}, data_fingerprint="s" * 64)
     runs = [make_run("paper", 74.0), *(make_run(f"smoke{s}", 40.0, s, **smoke) for s in range(2))]
-    runs.append(make_evaluation("flow", 66.0, method="flow", pooling="first_last", **FITTED))
+    runs.append(make_evaluation("flow", 66.0, method="flow", pooling="first_last", **ON_NLI))
     assert claimed(runs, "SCD is higher on STS than BERT-flow") == (8.0, "paper flow")
 
 

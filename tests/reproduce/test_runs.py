@@ -128,7 +128,7 @@ def test_only_what_is_missing_is_run(
     assert ran == first
     printed = capsys.readouterr().out
     assert "4 encoders: 0 are measured, 4 to do" in printed
-    assert "not measured here: table 1: GloVe embeddings (avg.)" in printed
+    assert "not measured here: table 1: GloVe embeddings (avg.), for want of --glove" in printed
     assert "simcse, fp32: 1.00 s a step" in printed or "simcse, bf16: 1.00 s a step" in printed
     assert runs.run([*chosen, "--seeds", "0"]) == 0
     assert ran == first
@@ -139,9 +139,10 @@ def test_only_what_is_missing_is_run(
 
 @pytest.mark.shared
 def test_a_dry_run_computes_and_writes_nothing(
-    ran: Ran, flags: list[str], capsys: pytest.CaptureFixture[str]
+    ran: Ran, flags: list[str], nli: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert runs.run([*flags, "--methods", "embedding", "flow", "--dry-run"]) == 0
+    chosen = ["--methods", "embedding", "flow", "--nli", str(nli), "--dry-run"]
+    assert runs.run([*flags, *chosen]) == 0
     assert ran == []
     assert Tracking().find() == []
     assert "5 encoders: 0 are measured, 5 to do" in capsys.readouterr().out
@@ -236,17 +237,14 @@ def test_table_2_has_skip_thought_on_this_encoder(ran: Ran, flags: list[str]) ->
 
 @pytest.mark.shared
 def test_figure_2_has_encoders_that_table_1_has_not(
-    ran: Ran, flags: list[str], tmp_path: Path, tiny_models: dict[str, Path]
+    ran: Ran, flags: list[str], nli: Path, tmp_path: Path, tiny_models: dict[str, Path]
 ) -> None:
     """An encoder that states its pooling, and triplets."""
     model = shutil.copytree(tiny_models["bert"], tmp_path / "sbert")
     (model / "1_Pooling").mkdir()
     stated = json.dumps({"pooling_mode_mean_tokens": True})
     (model / "1_Pooling" / "config.json").write_text(stated, encoding="utf-8")
-    triplets = tmp_path / "nli.csv"
-    lines = [f"a {a},b {b},c" for a, b in zip(WORDS * 60, WORDS[::-1] * 60, strict=True)]
-    triplets.write_text("\n".join(["sent0,sent1,hard_neg", *lines]) + "\n", encoding="utf-8")
-    chosen = ["--backbone", str(model), *flags[2:-1], "figure2", "--nli", str(triplets)]
+    chosen = ["--backbone", str(model), *flags[2:-1], "figure2", "--nli", str(nli)]
     chosen += ["--seeds", "0", "--methods", "embedding", "flow", "simcse-supervised"]
     assert runs.run(chosen) == 0
     assert ran == [
@@ -256,8 +254,9 @@ def test_figure_2_has_encoders_that_table_1_has_not(
         "train simcse-supervised 0",
     ]
     flows = Tracking().find("evaluation", scd__method="flow")
-    poolings = {run.tags["scd.pooling"] for run in flows}
-    assert poolings == {"first_last", "mean"}
+    made = [(run.tags["scd.pooling"], run.params["method.fit.name"][:6]) for run in flows]
+    poolings = ("first_last", "mean")
+    assert sorted(made) == [(p, on) for p in poolings for on in ("nli.cs", "target")]
 
 
 def test_workers_elsewhere_need_a_server(ran: Ran) -> None:
@@ -266,12 +265,41 @@ def test_workers_elsewhere_need_a_server(ran: Ran) -> None:
 
 
 @pytest.mark.shared
-def test_a_flow_is_fitted_on_the_test_sentences(ran: Ran, flags: list[str]) -> None:
-    chosen = [*flags, "--methods", "flow", "--seeds", "0"]
+def test_flow_and_whitening_are_fitted_on_nli_and_for_figure_2_on_the_test_sets(
+    ran: Ran, flags: list[str], nli: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [*flags, "--methods", "flow", "whitening", "--seeds", "0"]
+    assert runs.run(chosen) == 0  # without triplets
+    assert (
+        "not measured here: table 1: BERT_base-flow, for want of --nli" in capsys.readouterr().out
+    )
+    assert not Tracking().find()
+    chosen += ["--nli", str(nli)]
     assert runs.run(chosen) == runs.run(chosen) == 0
-    (run,) = Tracking().find("evaluation")
-    assert run.tags["scd.method"] == "flow"
-    assert run.params["data.corpus"].startswith("target (")
+    fitted = Tracking().find("evaluation")
+    assert sorted(run.tags["scd.method"] for run in fitted) == ["flow", "whitening"]
+    assert {run.params["data.corpus"] for run in fitted} == {str(nli)}
+    assert {run.params["method.fit.name"] for run in fitted} == {"nli.csv"}
+    chosen[chosen.index("--table") + 1] = "figure2"
+    assert runs.run(chosen) == 0
+    on = [run.params["data.corpus"].partition(" (")[0] for run in Tracking().find("evaluation")]
+    assert sorted(on) == [str(nli)] * 2 + ["target"] * 2
+    assert not ran
+
+
+@pytest.mark.parametrize(
+    ("chosen", "why"),
+    [
+        (["--methods", "ct-bert"], r"--methods \['ct-bert'\] .* choose from .*simcse"),
+        (["--table", "2", "--methods", "ct"], r"--table 2 has no row of --methods ct"),
+    ],
+)
+@pytest.mark.shared
+def test_a_choice_that_holds_nothing_is_refused(
+    ran: Ran, flags: list[str], chosen: list[str], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        runs.run([*flags, *chosen])
     assert not ran
 
 

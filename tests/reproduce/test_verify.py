@@ -47,17 +47,18 @@ def test_a_row_is_evaluated_again(
 @pytest.mark.shared
 @ready
 def test_what_was_fitted_is_fitted_again(
-    tiny_models: dict[str, Path], data_dir: Path, capsys: pytest.CaptureFixture[str]
+    tiny_models: dict[str, Path], data_dir: Path, nli: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, store = str(tiny_models["bert"]), Tracking()
-    needs = Needs(model, (3,), None, None, None, data_dir)
-    (job,), _ = needs.jobs(("1",), ("flow",))
-    assert job.measure("sts", store) == 0
-    (info,) = store.find("evaluation")
-    title = f"{tiny_models['bert'].name}, flow, first_last pooling, on target"
-    flags = [*ROW, title, "--data-dir", str(data_dir)]
-    assert run(flags) == 0
-    assert "7 of 7 scores agree" in capsys.readouterr().out
+    needs = Needs(model, (3,), None, None, str(nli), data_dir)
+    jobs, _ = needs.jobs(("figure2",), ("flow",))
+    assert [job.measure("sts", store) for job in jobs] == [0, 0]
+    for info in store.find("evaluation"):
+        on = info.params["method.fit.name"].partition(" (")[0]
+        title = f"{tiny_models['bert'].name}, flow, first_last pooling, on {on}"
+        flags = [*ROW, title, "--data-dir", str(data_dir)]
+        assert run(flags) == 0
+        assert "7 of 7 scores agree" in capsys.readouterr().out
     store.tag(info.run_id, {"scd.identity": "another"})
     with pytest.raises(ValueError, match=r"not those that reproduce\.runs would fit now"):
         run(flags)

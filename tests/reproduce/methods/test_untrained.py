@@ -150,6 +150,15 @@ def test_directions_without_variance_are_left_out() -> None:
         whiten(np.ones((4, 3)))
 
 
+def test_small_directions_are_kept() -> None:
+    """A deviation of a thousandth of the largest is no rounding; one of a ten-millionth is."""
+    draw = np.random.default_rng(0).standard_normal((400, 64)).astype(np.float32)
+    scales = np.repeat(np.array([10, 1, 0.01, 1e-6], dtype=np.float32), 16)
+    whitened = whiten(draw * scales)(draw * scales)
+    assert whitened.shape == (400, 48)
+    np.testing.assert_allclose(whitened.T @ whitened / 400, np.eye(48), atol=1e-3)
+
+
 def test_whitening_an_encoder_on_target_sentences(tiny_model: Path) -> None:
     base = Embedding(tiny_model, "first_last")
     half = corpus_of(120).sentences
