@@ -23,6 +23,7 @@ from reproduce.tables import open_store, tracked_runs
 from scd_core import cli, places
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _KEY_WIDTH = 74  # characters that fit beside the drawing
@@ -124,14 +125,27 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure.colorbar(dots, ax=axes, label="STS average, Spearman x 100", pad=0.01)
     names.set_axis_off()
     names.text(0, 1, key, va="top", fontsize=8, linespacing=1.4).set_in_layout(False)
-    for i, point in enumerate(frame.to_dict("records"), 1):
-        at = point["uniformity"], point["alignment"]
-        axes.annotate(str(i), at, xytext=(6, 5), textcoords="offset points", fontsize=9)
     axes.set(xlabel="uniformity", ylabel="alignment")
     axes.margins(0.12)
     axes.grid(color="0.92", zorder=0)
     axes.legend(loc="upper right", frameon=False)
+    figure.draw_without_rendering()  # what stands where is known only then
+    _number(axes, frame)
     return figure
+
+
+def _number(axes: Axes, frame: pd.DataFrame) -> None:
+    """Number the points, each beside its own and none over another."""
+    from adjustText import adjust_text  # here: as above
+
+    across, up = frame["uniformity"].tolist(), frame["alignment"].tolist()
+    labels = [
+        axes.text(x, y, str(i), fontsize=9)
+        for i, (x, y) in enumerate(zip(across, up, strict=True), 1)
+    ]
+    # a number of rounds, and no time: the same points give the same bytes
+    line = {"arrowstyle": "-", "color": "0.6", "linewidth": 0.6}
+    adjust_text(labels, across, up, ax=axes, expand=(1.8, 2.2), iter_lim=500, arrowprops=line)
 
 
 def _key(frame: pd.DataFrame) -> str:
