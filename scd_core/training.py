@@ -40,6 +40,7 @@ from scd_core.run_folder import (
     read_result,
     write_result,
 )
+from scd_core.settings import require
 
 _WEIGHTS_STREAM, _DROPOUT_STREAM = 0, 1  # of the run's seed
 
@@ -69,8 +70,8 @@ def train(
     every ``checkpoint_seconds``.
 
     Raises:
-        ValueError: ``folder`` belongs to another run, a dropout cannot be placed, or this is one of
-            several processes of ``torchrun``.
+        ValueError: ``folder`` belongs to another run, sentences are to be longer than the encoder
+            takes, a dropout cannot be placed, or this is one of several processes of ``torchrun``.
         DivergedError: the loss became NaN or infinite. On a GPU that is seen one step late: the
             record of that step has been yielded then, but it is in no evaluation or checkpoint.
     """
@@ -82,6 +83,8 @@ def train(
     recipe, optim = inputs.recipe, inputs.recipe.optim
     device, total, items = device or default_device(), inputs.total_steps, inputs.items
     encoder = SentenceEncoder(inputs.model, recipe.model.pooling).to(device)
+    limit = f"the encoder takes at most {encoder.limit} tokens; lower it to that"
+    require(optim.max_length <= encoder.limit, "optim.max_length", optim.max_length, limit)
     _seed(recipe.seed, _WEIGHTS_STREAM, 0)
     learner = build(encoder, recipe)
     parameters = list(learner.model.to(device).parameters())

@@ -20,6 +20,7 @@ from scd_core.settings import (
     Selection,
 )
 from scd_core.training import StepRecord, train
+from tests.conftest import WORDS
 from tests.tiny_trainings import CPU, STEPS, assert_same, make_recipe, of_method, weights_at_end
 
 
@@ -129,6 +130,25 @@ def test_a_finished_run_yields_nothing_and_another_is_refused(
     assert not (tmp_path / "checkpoints").exists()
     with pytest.raises(ValueError, match=r"optim\.lr"):
         next(iter(train(prepare(make_recipe(tiny_model, texts, lr=1e-4)), tmp_path, CPU)))
+
+
+def test_sentences_longer_than_the_encoder_takes_are_refused(
+    tiny_model: Path, texts: Path, tmp_path: Path
+) -> None:
+    """Both families take 64 tokens, RoBERTa of 66 positions."""
+    long = tmp_path / "long.txt"
+    long.write_text("\n".join(f"{word} " * 100 for word in WORDS) + "\n", encoding="utf-8")
+    for length in (64, 65):
+        recipe = make_recipe(tiny_model, texts, max_length=length, max_steps=1)
+        recipe = dataclasses.replace(
+            recipe, data=dataclasses.replace(recipe.data, corpus=str(long))
+        )
+        records = train(prepare(recipe), tmp_path / str(length), CPU)
+        if length == 64:
+            assert [record.step for record in records] == [1, 1]
+        else:
+            with pytest.raises(ValueError, match=r"optim\.max_length = 65 .* at most 64"):
+                next(records)
 
 
 def test_learning_rate_falls_linearly_to_zero(
