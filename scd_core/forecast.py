@@ -47,8 +47,8 @@ class Cost:
 
     @property
     def disk(self) -> int:
-        """Bytes that a run takes at most: two checkpoints and its best model."""
-        return 2 * self.checkpoint + self.model
+        """Bytes that a run takes at most: its best model, and two checkpoints with theirs."""
+        return self.model + 2 * (self.checkpoint + self.model)
 
 
 def measure(inputs: Inputs, threads: int | None = None) -> Cost:

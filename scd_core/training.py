@@ -98,7 +98,7 @@ def train(
     watch = LossWatch(total, remedy, late=device.type == "cuda")
 
     start, best = 0, None
-    if restored := read_checkpoint(folder, modules, optimizer):
+    if restored := read_checkpoint(folder, modules, optimizer, model_path(folder)):
         start, record = restored
         best = as_evaluation(record["best"]) if record["best"] else None
         scaler.load_state_dict(record["scaler"])
@@ -106,7 +106,8 @@ def train(
     def save(step: int) -> None:
         watch.settle()
         record = {"best": asdict(best) if best else None, "scaler": scaler.state_dict()}
-        write_checkpoint(folder, step, modules, optimizer, record)
+        model = model_path(folder) if best else None
+        write_checkpoint(folder, step, modules, optimizer, record, model)
 
     saved, done = time.monotonic(), start
     try:

@@ -33,7 +33,7 @@ def test_forecast_is_the_sum_of_its_parts() -> None:
     assert (found.trials, found.steps) == (3, 60)
     assert found.wall_seconds == seconds / 2
     assert (found.device_hours, found.device) == (seconds / 3600, "CPU")
-    assert found.disk == 2 * (2 * 1000 + 100) + 100
+    assert found.disk == 2 * (2 * 1100 + 100) + 100
     on_gpus = forecast(stubs.plan((0.1,), share=Share(1, 4, 0.5)), COST)
     assert (on_gpus.device_hours, on_gpus.device) == (53 * 0.5 / 3600, "GPU")
 
@@ -44,7 +44,7 @@ def test_forecast_with_halving_counts_steps_jobs_and_waiting_checkpoints() -> No
     found = forecast(plan, COST)
     assert found.steps == 16 * 10 + 4 * 30 + 120 == 400
     assert found.wall_seconds == (16 + 4 + 1) * 3 + 400 * 2 + 40 * 5
-    assert found.disk == (2 * 1000 + 100) + 100 + 4 * 1000
+    assert found.disk == (2 * 1100 + 100) + 100 + 4 * 1000
 
 
 def test_forecast_is_of_what_is_left_and_spent_of_what_was_done() -> None:
