@@ -131,14 +131,19 @@ def from_toml(path: Path) -> Recipe:
     """The recipe of a TOML file; what it leaves out is as in the paper's SCD-BERT.
 
     Raises:
-        ValueError: an unknown setting or a value of the wrong kind, with file and setting.
+        ValueError: an unknown setting or a value of the wrong kind, with file and setting; or a
+            file that is not TOML in UTF-8.
     """
     layers = dataclasses.asdict(Recipe())
     try:
-        for key, value in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a mark before UTF-8
+        for key, value in tomllib.loads(text).items():
             known = isinstance(value, dict) and isinstance(layers.get(key), dict)
             layers[key] = layers[key] | value if known else value
         return pydantic.TypeAdapter(Recipe).validate_python(layers)
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{error.object[error.start]:02x} at {error.start}"
+        raise ValueError(f"{path} is not UTF-8 ({byte}); save it in that encoding") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}") from error
     except pydantic.ValidationError as error:

@@ -172,6 +172,17 @@ def test_wrong_files_are_refused_by_name(text: str, problem: str, tmp_path: Path
     assert str(path) in str(error.value)
 
 
+def test_a_file_is_utf8_with_or_without_its_mark(tmp_path: Path) -> None:
+    path, text = tmp_path / "recipe.toml", '[data]\ncorpus = "été.txt"\n'
+    for encoding in ("utf-8", "utf-8-sig"):
+        path.write_text(text, encoding=encoding)
+        assert from_toml(path).data.corpus == "été.txt"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"is not UTF-8.*byte 0xe9 at 17.*save it") as error:
+        from_toml(path)
+    assert str(path) in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("make", "setting"),
     [
