@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +17,9 @@ from transformers.utils import logging as transformers_logging
 
 from scd_core.ngrams import NgramHead, load_head
 from scd_core.packed import Packing, can_pack, encode_packed
-
-Pooling = Literal["cls", "mean", "first_last"]
-"""First token of the last layer; mean of the last layer over real tokens; mean of the first and the
-last layer averaged, over real tokens."""
-
+from scd_core.pooling import Pooling as Pooling
+from scd_core.pooling import saved_pooling
+from scd_core.settings import require
 
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 1024, 65536
 """Of a forward pass of ``encode``: with more, they leave a CPU's cache."""
@@ -39,6 +37,7 @@ class SentenceEncoder(nn.Module):
 
         Raises:
             WeightsError: encoder weights missing or left over, or a tokenizer of another family.
+            ValueError: a head stands in the pooling's place, and the folder states another one.
         """
         super().__init__()
         self.pooling = pooling
@@ -54,6 +53,10 @@ class SentenceEncoder(nn.Module):
         _check_tokenizer(folder, self.tokenizer, self.backbone)
         self.head: NgramHead | None = load_head(folder, self.backbone.config.hidden_size)
         """Of IS-BERT, in the place of the pooling."""
+        if self.head is not None and (saved := saved_pooling(folder)):
+            # Its vectors are the same with any; under another name they would be another's scores.
+            remedy = f"{folder} has an n-gram head in its place (IS-BERT); give {saved!r}, as saved"
+            require(pooling == saved, "pooling", pooling, remedy)
         self.limit = _length_limit(self.tokenizer, self.backbone)
         self.eval()
 

@@ -15,17 +15,17 @@ from rich.markup import escape
 from scd_core import cli
 from scd_core.cli import console
 from scd_core.device import default_device
-from scd_core.encoder import Pooling, SentenceEncoder
+from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.protocols import DEFAULT, PROTOCOLS, SEED, ProtocolName
 from scd_core.evaluation.sts import AGGREGATION, METRIC
 from scd_core.evaluation.suite import Measured, Result, Suite, load_suite, measure
 from scd_core.evaluation.uncertainty import Difference, Interval, difference, interval
 from scd_core.evaluation.vectors import Encode, kept
 from scd_core.evaluation_run import write_evaluation
-from scd_core.export import saved_pooling
 from scd_core.inputs import model_label
 from scd_core.models import model_fingerprint, model_folder
 from scd_core.places import cache
+from scd_core.pooling import Pooling, saved_pooling
 from scd_core.run_folder import model_path
 from scd_core.run_info import RunInfo
 from scd_core.score_table import difference_table, geometry_table, score_table

@@ -8,20 +8,15 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from scd_core.encoder import Pooling, SentenceEncoder, quiet_transformers
+from scd_core.encoder import SentenceEncoder, quiet_transformers
 from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs
 from scd_core.models import HEAD_FILE
-from scd_core.ngrams import NgramHead, save_head
+from scd_core.ngrams import save_head
+from scd_core.pooling import HEAD, POOLING_FILE, POOLING_KEYS
+from scd_core.pooling import saved_pooling as saved_pooling
 from scd_core.provenance import Provenance
 from scd_core.settings import METHODS
-
-_POOLING_FILE = Path("1_Pooling") / "config.json"
-_HEAD = NgramHead.__name__
-_POOLING_KEYS: dict[Pooling, str] = {
-    "cls": "pooling_mode_cls_token",
-    "mean": "pooling_mode_mean_tokens",
-}
 
 
 def save_encoder(encoder: SentenceEncoder, folder: Path) -> None:
@@ -34,9 +29,9 @@ def save_encoder(encoder: SentenceEncoder, folder: Path) -> None:
     Raises:
         ValueError: a pooling that sentence-transformers has no module for.
     """
-    if encoder.pooling not in _POOLING_KEYS:
+    if encoder.pooling not in POOLING_KEYS:
         raise ValueError(
-            f"pooling {encoder.pooling!r} cannot be exported; choose one of {list(_POOLING_KEYS)}"
+            f"pooling {encoder.pooling!r} cannot be exported; choose one of {list(POOLING_KEYS)}"
         )
     fresh = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -45,7 +40,7 @@ def save_encoder(encoder: SentenceEncoder, folder: Path) -> None:
         encoder.backbone.save_pretrained(fresh)
     encoder.tokenizer.save_pretrained(fresh)
     hidden = encoder.width
-    modes = {key: name == encoder.pooling for name, key in _POOLING_KEYS.items()}
+    modes = {key: name == encoder.pooling for name, key in POOLING_KEYS.items()}
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
         {
@@ -57,9 +52,9 @@ def save_encoder(encoder: SentenceEncoder, folder: Path) -> None:
     ]
     if encoder.head is not None:
         save_head(encoder.head, fresh)
-        modules.append({"idx": 2, "name": "2", "path": "", "type": f"scd_core.ngrams.{_HEAD}"})
+        modules.append({"idx": 2, "name": "2", "path": "", "type": f"scd_core.ngrams.{HEAD}"})
     files: dict[str, object] = {
-        str(_POOLING_FILE): {"word_embedding_dimension": hidden, **modes},
+        str(POOLING_FILE): {"word_embedding_dimension": hidden, **modes},
         "modules.json": modules,
         "sentence_bert_config.json": {"max_seq_length": encoder.limit, "do_lower_case": False},
         "config_sentence_transformers.json": {"similarity_fn_name": "cosine"},
@@ -68,38 +63,6 @@ def save_encoder(encoder: SentenceEncoder, folder: Path) -> None:
         (fresh / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)
-
-
-def saved_pooling(folder: Path) -> Pooling | None:
-    """The pooling that a folder states in the sentence-transformers layout; None if it states none.
-
-    Raises:
-        ValueError: it states one that this project does not compute.
-    """
-    path, modules = folder / _POOLING_FILE, folder / "modules.json"
-    if not path.is_file():
-        return None
-    if modules.is_file():
-        kinds = {m["type"].rpartition(".")[2] for m in json.loads(modules.read_text("utf-8"))}
-        if unknown := kinds - {"Transformer", "Pooling", "Normalize", _HEAD}:
-            raise ValueError(
-                f"{modules} has modules that are not computed here: {sorted(unknown)}; the scores "
-                "would not be that model's. Say --pooling to score its encoder without them"
-            )
-    settings = folder / "sentence_bert_config.json"
-    if settings.is_file() and json.loads(settings.read_text("utf-8")).get("do_lower_case"):
-        raise ValueError(
-            f"{settings} asks for lower-casing outside the tokenizer, which is not done here"
-        )
-    stated = json.loads(path.read_text(encoding="utf-8"))
-    chosen = [key for key, value in stated.items() if key.startswith("pooling_mode") and value]
-    if isinstance(stated.get("pooling_mode"), str):  # the layout of newer releases
-        chosen = [f"pooling_mode_{stated['pooling_mode'].replace('mean', 'mean_tokens')}"]
-        chosen = [key.replace("mode_cls", "mode_cls_token") for key in chosen]
-    for name, key in _POOLING_KEYS.items():
-        if chosen == [key]:
-            return name
-    raise ValueError(f"{path} asks for {chosen}; only {list(_POOLING_KEYS)} are computed here")
 
 
 def _usage(folder: Path) -> str:

@@ -12,7 +12,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
 from scd_core.encoder import SentenceEncoder
-from scd_core.export import save_encoder, saved_pooling
+from scd_core.export import save_encoder
+from scd_core.pooling import saved_pooling
 from scd_core.two_view import set_rates
 
 SENTENCES = ["the cat sat on the mat", "a dog", "the red dog sat on the blue road and then ran"]

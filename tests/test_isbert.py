@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from scd_core.encoder import SentenceEncoder
-from scd_core.export import save_encoder, saved_pooling
+from scd_core.export import save_encoder
 from scd_core.learners import build
 from scd_core.learners.isbert import jensen_shannon, mutual_information
 from scd_core.models import HEAD_FILE, model_fingerprint
 from scd_core.ngrams import WINDOWS, NgramHead
+from scd_core.pooling import saved_pooling
 from scd_core.recipe import Recipe
 from scd_core.settings import Views
 
@@ -99,6 +100,9 @@ def test_the_head_is_in_evaluation_and_kept_on_disk(tiny_model: Path, tmp_path: 
     assert saved_pooling(tmp_path / "model") == "mean"
     again = SentenceEncoder(tmp_path / "model", "mean")
     np.testing.assert_allclose(again.encode(["the cat", "a dog sat on the mat"]), found, atol=1e-6)
+    for pooling in ("cls", "first_last"):
+        with pytest.raises(ValueError, match=f"pooling = '{pooling}' .* give 'mean', as saved"):
+            SentenceEncoder(tmp_path / "model", pooling)  # type: ignore[arg-type]
     before = model_fingerprint(tmp_path / "model")
     (tmp_path / "model" / HEAD_FILE).unlink()
     assert model_fingerprint(tmp_path / "model") != before
