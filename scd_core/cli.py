@@ -24,6 +24,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from scd_core import places
+
 console = Console()
 errors = Console(stderr=True)
 
@@ -43,6 +45,8 @@ def main(command: Callable[[Sequence[str]], int]) -> None:
     Errors that a user can mend end in one message and code 2; an interruption in code 130.
     """
     quiet_libraries()
+    if os.environ.get("MLFLOW_TRACKING_URI"):  # a relative one is another store to other folders
+        os.environ["MLFLOW_TRACKING_URI"] = places.tracking_uri()
     try:
         code = command(sys.argv[1:])
     except (ValueError, OSError) as error:

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
+_PASSWORD = re.compile(r"(?<=://)[^/\s]+@")  # to the last @, as a password may hold some
 
 
 def home() -> Path:
@@ -48,5 +48,9 @@ def without_password(text: str, shown: str = "") -> str:
 
 
 def tracking_uri() -> str:
-    """``$MLFLOW_TRACKING_URI``, else the SQLite store in ``home()`` by its absolute path."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home() / 'mlflow.db'}"
+    """``$MLFLOW_TRACKING_URI``, else the SQLite store in ``home()``; a file by absolute path."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home() / 'mlflow.db'}"
+    file, (_, mark, options) = sqlite_file(uri), uri.partition("?")
+    if file is None or file.is_absolute():
+        return uri
+    return f"sqlite:///{file.resolve()}{mark}{options}"
