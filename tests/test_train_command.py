@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from scd_core import train
@@ -202,6 +203,27 @@ def test_a_dry_run_leaves_nothing(
     assert "s a step" in capsys.readouterr().out
     assert not list((tmp_path / "scratch").iterdir())
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32", "auto"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_plan_warns_of_fp16_on_a_cpu(
+    tmp_path: Path,
+    tiny_models: dict[str, Path],
+    texts: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    precision: str,
+    device: str,
+) -> None:
+    monkeypatch.setattr(train, "default_device", lambda: torch.device(device))
+    monkeypatch.setattr(train, "_print_forecast", lambda inputs: None)
+    own = flags(tiny_models["bert"], texts, tmp_path / "run")
+    assert train.run([*own, "--optim.precision", precision, "--dry-run"]) == 0
+    (warning,) = [s for s in capsys.readouterr().out.splitlines() if "slow:" in s] or [""]
+    assert warning.startswith("slow: optim.precision fp16 takes") == (
+        (precision, device) == ("fp16", "cpu")
+    )
 
 
 def test_preset_and_recipe_file_exclude_each_other(tmp_path: Path) -> None:
