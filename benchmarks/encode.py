@@ -20,11 +20,12 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from scd_core.encoder import Pooling, SentenceEncoder
+from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.sts import average, score_all
 from scd_core.evaluation.suite import load_suite
 from scd_core.evaluation.vectors import Encode, encode_once
 from scd_core.models import model_folder
+from scd_core.pooling import Pooling
 from scd_core.training import default_device
 
 

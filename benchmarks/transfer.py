@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.model_selection import StratifiedKFold
 
-from scd_core.encoder import Pooling, SentenceEncoder
+from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.classifier import Schedule
 from scd_core.evaluation.labelled import FOLDS, TRANSFER, TransferData, load_transfer
 from scd_core.evaluation.protocols import (
@@ -39,6 +39,7 @@ from scd_core.evaluation.protocols import (
 )
 from scd_core.evaluation.transfer import prepare
 from scd_core.models import model_fingerprint, model_folder
+from scd_core.pooling import Pooling
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from reproduce.methods.measure import Fitting, measure_and_track
 from scd_core import evaluate, places, train
-from scd_core.encoder import Pooling
 from scd_core.evaluation.suite import load_suite
 from scd_core.evaluation_run import protocol_tags
 from scd_core.models import model_fingerprint, model_folder
+from scd_core.pooling import Pooling
 from scd_core.recipe import Recipe
 from scd_core.run_folder import model_path
 from scd_core.run_info import RunInfo, latest_finished

@@ -20,12 +20,11 @@ from reproduce.methods.measure import Fitting
 from reproduce.methods.whitening import Whitening
 from reproduce.published import FITTED_POOLING, PublishedRow, published_table
 from scd_core.corpus import Corpus
-from scd_core.encoder import Pooling
 from scd_core.evaluation.protocols import DEFAULT, SEED
 from scd_core.evaluation.suite import Suite, load_suite
-from scd_core.export import saved_pooling
 from scd_core.inputs import Inputs, prepare
 from scd_core.models import BUNDLED, model_folder
+from scd_core.pooling import Pooling, saved_pooling
 from scd_core.recipe import Recipe, preset
 from scd_core.settings import Views
 from scd_core.triplets import nli_sentences

@@ -17,8 +17,7 @@ from transformers.utils import logging as transformers_logging
 
 from scd_core.ngrams import NgramHead, load_head
 from scd_core.packed import Packing, can_pack, encode_packed
-from scd_core.pooling import Pooling as Pooling
-from scd_core.pooling import saved_pooling
+from scd_core.pooling import Pooling, saved_pooling
 from scd_core.settings import require
 
 CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 1024, 65536

@@ -13,8 +13,7 @@ from scd_core.evaluation.sts import Score
 from scd_core.inputs import Inputs
 from scd_core.models import HEAD_FILE
 from scd_core.ngrams import save_head
-from scd_core.pooling import HEAD, POOLING_FILE, POOLING_KEYS
-from scd_core.pooling import saved_pooling as saved_pooling
+from scd_core.pooling import HEAD, POOLING_FILE, POOLING_KEYS, saved_pooling
 from scd_core.provenance import Provenance
 from scd_core.settings import METHODS
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from scd_core.encoder import Pooling, SentenceEncoder, WeightsError
+from scd_core.encoder import SentenceEncoder, WeightsError
+from scd_core.pooling import Pooling
 from tests.conftest import WORDS
 
 LONG = " ".join(WORDS * 34)  # 612 words, far over the tiny models' 64 tokens

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
-from scd_core.encoder import Pooling, SentenceEncoder
+from scd_core.encoder import SentenceEncoder
 from scd_core.packed import Packing, can_pack, encode_packed
+from scd_core.pooling import Pooling
 from scd_core.projector import build_projector
 from scd_core.settings import Projector
 from scd_core.two_view import TwoViewDropout, set_rates

@@ -1,7 +1,7 @@
 """An encoder as it comes: [CLS], average of the last layer, or of the first and the last layer.
 
 Rows "[CLS]-embedding", "Avg. BERT embeddings" and "first-last avg" of the tables. Which layers and
-tokens are averaged is said at ``scd_core.encoder.Pooling``; no pooler layer takes part.
+tokens are averaged is said at ``scd_core.pooling.Pooling``; no pooler layer takes part.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from scd_core.corpus import Corpus
 from scd_core.device import default_device
-from scd_core.encoder import Pooling, SentenceEncoder
+from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.vectors import Encode
-from scd_core.export import saved_pooling
 from scd_core.models import model_fingerprint, model_folder
+from scd_core.pooling import Pooling, saved_pooling
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from reproduce.methods.glove import Glove
 from reproduce.methods.whitening import Whitening, whiten
 from scd_core.corpus import Corpus
 from scd_core.data import DataError
-from scd_core.encoder import Pooling, SentenceEncoder
+from scd_core.encoder import SentenceEncoder
 from scd_core.evaluation.pairs import Pairs
 from scd_core.export import save_encoder
+from scd_core.pooling import Pooling
 from tests.conftest import WORDS
 
 TEXTS = ["the cat sat", "a dog ran on the road", "fast red cat", "blue mat"]
