@@ -88,7 +88,7 @@ def claim_folder(inputs: Inputs, folder: Path) -> None:
                 f"{folder} holds files that are not a run's, and would be overwritten; choose "
                 "another --output"
             )
-        _write_json(place, mine)
+        write_json(place, mine)
         return
     found = json.loads(place.read_text(encoding="utf-8"))
     if found["identity"] != mine["identity"]:
@@ -102,7 +102,7 @@ def claim_folder(inputs: Inputs, folder: Path) -> None:
 
 def write_result(folder: Path, result: Result) -> None:
     """Record the outcome; from then on the run is finished."""
-    _write_json(folder / "result.json", asdict(result))
+    write_json(folder / "result.json", asdict(result))
 
 
 def forget_result(folder: Path) -> None:
@@ -129,7 +129,8 @@ def as_evaluation(content: dict[str, Any]) -> Evaluation:
     return Evaluation(**content | {"scores": tuple(Score(**s) for s in content["scores"])})
 
 
-def _write_json(place: Path, content: object) -> None:
+def write_json(place: Path, content: object) -> None:
+    """Write a file that no reader ever finds half written, whatever ends this process."""
     place.parent.mkdir(parents=True, exist_ok=True)
     fresh = place.with_name(f"{place.name}.{os.getpid()}.tmp")
     fresh.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -21,10 +21,11 @@ from scd_core.recipe import Recipe, from_toml, preset, preset_names
 from scd_core.tracking import Tracking
 from search import cluster, preview, report
 from search.analysis import Confirmation
+from search.claim import refuse_another
 from search.conclusion import conclude
 from search.forecast import forecast, spent
 from search.interrupt import Interrupted
-from search.ledger import read_outcomes, refuse_another
+from search.ledger import read_outcomes
 from search.options import Options
 from search.outcome import Outcome, ranked
 from search.plan import Budget, Plan, base_of

@@ -13,6 +13,7 @@ from typing import cast
 
 from scd_core.run_info import RunInfo, Status
 from scd_core.tracking import Tracking
+from search.claim import refuse_another, write_description
 from search.outcome import Outcome, Rule, best_step, ranked
 from search.plan import Plan, Trial
 from search.space import point_of
@@ -38,28 +39,6 @@ def read_outcomes(plan: Plan, store: Tracking) -> dict[int, Outcome]:
         if outcome.status == "FINISHED" or (own and outcome.settled):
             found[outcome.trial.index] = outcome
     return found
-
-
-def refuse_another(plan: Plan) -> None:
-    """Check that the plan's name is free or means this very search.
-
-    Raises:
-        ValueError: another search has that name; says what differs.
-    """
-    path = plan.folder / "search.json"
-    if not path.is_file():
-        return
-    there = json.loads(path.read_text(encoding="utf-8"))
-    differing = [
-        f"{name} was {there.get(name)}, now {value}"
-        for name, value in plan.description.items()
-        if there.get(name) != value
-    ]
-    if differing:
-        raise ValueError(
-            f"the name {plan.name} belongs to another search ({path}): {'; '.join(differing)}. "
-            "Choose another --name; points that both have are run once and shared"
-        )
 
 
 class Ledger:
@@ -113,10 +92,7 @@ class Ledger:
             tags: Further ones of the search's run.
         """
         plan, store = self.plan, self._store
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        (plan.folder / "search.json").write_text(
-            json.dumps({"name": plan.name, **plan.description}, indent=2) + "\n", encoding="utf-8"
-        )
+        described = write_description(plan)
         labels = {"scd.search": plan.name, "scd.stage": plan.stage, "scd.base": plan.base}
         labels |= {"scd.name": plan.chosen_name or "", "scd.command": plan.command}
         self._labels = {**plan.tags, **labels}
@@ -129,7 +105,7 @@ class Ledger:
             store.resume(self._parent_run, labels, params)
         store.inputs(self.parent, plan.data)
         store.text(self.parent, plan.recipe.to_toml(), "recipe.toml")
-        store.artifact(self.parent, plan.folder / "search.json")
+        store.artifact(self.parent, described)
         store.log(self.parent, {f"untrained.{k}": v for k, v in untrained.items()})
         for run in self._left.values():
             if run.status == "RUNNING":
