@@ -122,7 +122,7 @@ def search(options: Options, settings: Recipe, stage: Stage | StageOf) -> int:
     store = Tracking()
     grid = stage if isinstance(stage, Stage) else stage(inputs, store)
     plan = _plan(options, inputs, grid)
-    refuse_another(plan)
+    refuse_another(plan, store)
     known = read_outcomes(plan, store).values()
     preview.print_plan(plan, inputs, len(known), console)
     cost, untrained = _calibrated(plan, inputs, store, len(known), options)

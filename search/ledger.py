@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 from scd_core.run_info import RunInfo, Status
@@ -49,7 +49,7 @@ class Ledger:
 
     def __init__(self, plan: Plan, store: Tracking) -> None:
         """Read the books of ``plan``, refusing those of another search of that name."""
-        refuse_another(plan)
+        refuse_another(plan, store)
         self.plan, self._store = plan, store
         self.outcomes = read_outcomes(plan, store)
         self.selected: dict[int, dict[int, float | None]] = {}
@@ -59,8 +59,7 @@ class Ledger:
         self._began: dict[int, float] = {}
         self._left: dict[int, RunInfo] = {}  # this search's own runs that are not finished
         self._logged: dict[int, dict[int, float]] = {}
-        for run in store.find("trial", scd__search=plan.name):
-            index = int(run.tags["scd.grid_index"])
+        for index, run in self._own_runs():
             if run.status != "FINISHED":
                 self._left[index] = run
                 self._logged[index] = dict(store.history(run.run_id, plan.metric))
@@ -201,7 +200,7 @@ class Ledger:
         """Close every open run, and the search itself with ``status``."""
         for index in list(self._runs):
             self.fail(self.plan.trials[index], "interrupted", status="KILLED")
-        for run in self._store.find("trial", scd__search=self.plan.name):
+        for _, run in self._own_runs():
             if run.status == "RUNNING":  # a server made it and went away before it said so
                 self._store.finish(run.run_id, "KILLED", {"scd.reason": "made twice"})
         tags = {}
@@ -209,6 +208,17 @@ class Ledger:
             tags["scd.winner"] = json.dumps(best.point.symbols())
             self._store.log(self.parent, {f"best.{self.plan.metric}": best.mean})
         self._store.finish(self.parent, status, tags)
+
+    def _own_runs(self) -> Iterator[tuple[int, RunInfo]]:
+        """Runs of this search's trials, by grid index.
+
+        The name alone does not tell: another home may have taken it at the same moment.
+        """
+        trials = self.plan.trials
+        for run in self._store.find("trial", scd__search=self.plan.name):
+            index = int(run.tags["scd.grid_index"])
+            if index < len(trials) and trials[index].identity == run.tags["scd.identity"]:
+                yield index, run
 
     def _settle(self, trial: Trial, status: str, reason: str, rule: Rule | None) -> Outcome:
         index, selected = trial.index, self.selected[trial.index]
