@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from search.outcome import Outcome, ranked
 from search.plan import Plan, Trial
 from search.presence import Presence
 from search.schedule import Schedule
-from search.trial import Job, Training, from_wire, train_recipe, trainable
+from search.trial import Contents, Job, Training, from_wire, train_recipe, trainable
 
 # isort: split
 import ray  # its settings are read on import: search.cluster comes first
@@ -40,7 +41,7 @@ def run_search(
     store: Tracking,
     untrained: Mapping[str, float | None],
     console: Console,
-    training: Training = train_recipe,
+    training: Training | None = None,
     address: str | None = None,
 ) -> list[Outcome]:
     """Run what is missing of ``plan`` and return what became of every trial, in grid order.
@@ -49,7 +50,8 @@ def run_search(
 
     Args:
         untrained: Dev scores before training, by metric name, recorded with the search.
-        training: What a trial does; tests put a stub here. It must be importable by workers.
+        training: What a trial does instead of training on the plan's inputs: a test's stub, that
+            workers can import.
         address: Of a Ray cluster; None for this machine.
 
     Raises:
@@ -57,6 +59,7 @@ def run_search(
             store or in this folder.
         Interrupted: a signal asked to stop; all books are closed.
     """
+    training = training or functools.partial(train_recipe, planned=Contents.of(plan))
     with _locked(plan), Interrupts() as interrupts:
         ledger = Ledger(plan, store)
         schedule = Schedule(plan, ledger)

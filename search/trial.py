@@ -20,6 +20,7 @@ from search.space import without_point
 if TYPE_CHECKING:
     from scd_core.inputs import Inputs
     from scd_core.run_folder import Evaluation
+    from search.plan import Plan
 
 REPORT_SECONDS = 1.0
 """Shortest time between two reports of mere progress; dev evaluations are always reported."""
@@ -127,11 +128,55 @@ def _read(folder: Path) -> list[Report]:
     return [found[step] for step in sorted(found)]
 
 
-def train_recipe(recipe: Recipe, folder: Path, threads: int) -> Generator[Report]:
+@dataclass(frozen=True)
+class Contents:
+    """What the trials of a search read, by content, as it was when the search was planned.
+
+    A trial's identity holds it, but a worker reads files anew, later, and maybe on another machine.
+    """
+
+    data_fingerprint: str
+    """SHA-256 (hex) over all of it."""
+    parts: frozenset[str]
+    """SHA-256 (hex) of the encoder, the sentences and each dev set."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Contents:
+        """Those of a plan."""
+        encoder = plan.tags.get("scd.model_fingerprint", "")
+        return cls(plan.data_fingerprint, frozenset({encoder, *(d.fingerprint for d in plan.data)}))
+
+    def check(self, inputs: Inputs) -> None:
+        """Compare with what a worker has read.
+
+        Raises:
+            ValueError: it is another content; says of what.
+        """
+        if inputs.identity.data_fingerprint == self.data_fingerprint:
+            return
+        found = {f"the encoder ({inputs.recipe.model.name})": inputs.model_hash} | {
+            f"the {data.context} data ({data.source})": data.fingerprint
+            for data in inputs.data_inputs()
+        }
+        other = [f"{k}, SHA-256 {v[:12]}" for k, v in found.items() if v not in self.parts]
+        raise ValueError(
+            f"the trial's machine has other content than the search was planned with: "
+            f"{'; '.join(other)}. Give every machine the same, and run the command again; it plans "
+            "with what it finds"
+        )
+
+
+def train_recipe(
+    recipe: Recipe, folder: Path, threads: int, planned: Contents | None = None
+) -> Generator[Report]:
     """Train with ``scd_core``, continuing from what ``folder`` holds of the same run.
 
+    Args:
+        planned: What the inputs must be; None takes them as they are.
+
     Raises:
-        ValueError: an input is missing or the folder belongs to another run.
+        ValueError: an input is missing or not the planned one, or the folder belongs to another
+            run.
         RuntimeError: the loss is no longer a number.
     """
     # Workers alone pay for torch: the driver plans and resumes without it.
@@ -143,6 +188,8 @@ def train_recipe(recipe: Recipe, folder: Path, threads: int) -> Generator[Report
     torch.set_num_threads(threads)
     shared = dataclasses.replace(without_point(recipe), seed=0)
     inputs = dataclasses.replace(_inputs(shared), recipe=recipe)
+    if planned is not None:
+        planned.check(inputs)
     evaluation: Evaluation | None = None
     reported: float | None = None
     records = train(inputs, folder)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import shutil
 from collections.abc import Generator
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import stubs
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 from stubs import drive
 
+import search.trial
 from scd_core import train
 from scd_core.forecast import measure
 from scd_core.inputs import prepare
@@ -23,8 +28,9 @@ from search import report
 from search.outcome import ranked
 from search.plan import Budget, Plan
 from search.pruning import Pruning
+from search.runner import run_search
 from search.space import Space
-from search.trial import Job, Report, run_job, train_recipe
+from search.trial import Contents, Job, Report, run_job, train_recipe
 
 KEY = "dev.pairs.spearman_all"
 
@@ -157,6 +163,59 @@ def test_a_failed_worker_s_trial_goes_on_from_its_checkpoint_and_tells_all(
     assert dict(store.history(outcome.run_id, KEY)) == evaluations(straight)
     one, other = weights(tmp_path / "one"), weights(plan.folder_of(plan.trials[0]))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture
+def planned(recipe: Recipe, tiny_models: dict[str, Path], texts: Path, tmp_path: Path) -> Plan:
+    """Of two trials that read copies, which a test may replace."""
+    for folder in (texts, tiny_models["bert"]):
+        shutil.copytree(folder, tmp_path / "read", dirs_exist_ok=True)
+    read = tmp_path / "read"
+    data = Data(corpus=str(read / "corpus.txt"), dev=str(read / "pairs.tsv"))
+    inputs = prepare(dataclasses.replace(recipe, model=Model(name=str(read)), data=data))
+    return stubs.plan(
+        (0.01, 0.1),
+        recipe=inputs.recipe,
+        data_fingerprint=inputs.identity.data_fingerprint,
+        data=tuple(inputs.data_inputs()),
+        tags=inputs.tags(),
+        metric=KEY,
+        steps=32,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "added", "what"),
+    [
+        ("corpus.txt", "the cat ran fast\n", "training data"),
+        ("pairs.tsv", "a cat ran\ta dog ran\t3\n", "dev data"),
+        ("config.json", "\n", "encoder"),
+    ],
+)
+def test_a_trial_whose_machine_has_other_content_fails_and_says_of_what(
+    name: str, added: str, what: str, planned: Plan, tmp_path: Path
+) -> None:
+    training = functools.partial(train_recipe, planned=Contents.of(planned))
+    one, other = (job(t.recipe, tmp_path / t.identity, None) for t in planned.trials)
+    assert evaluations(list(run_job(one, training)))
+    with (tmp_path / "read" / name).open("a") as file:
+        file.write(added)
+    search.trial._inputs.cache_clear()  # as of another worker
+    with pytest.raises(ValueError, match=rf"other content .*: the {what} \([^;]*\. Give every"):
+        list(run_job(other, training))
+    assert not other.folder.exists()
+
+
+@pytest.mark.usefixtures("shared_ray")
+def test_a_search_whose_corpus_was_replaced_records_no_trial_under_its_fingerprint(
+    planned: Plan, store: Tracking, tmp_path: Path
+) -> None:
+    with (tmp_path / "read" / "corpus.txt").open("a") as file:
+        file.write("the cat ran fast\n")
+    outcomes = run_search(planned, store, {}, Console(file=StringIO()))
+    assert [outcome.status for outcome in outcomes] == ["FAILED", "FAILED"]
+    assert "the training data" in outcomes[0].reason
+    assert {run.status for run in store.find("trial")} == {"FAILED"}
 
 
 @pytest.mark.shared
