@@ -134,15 +134,19 @@ def search(options: Options, settings: Recipe, stage: Stage | StageOf) -> int:
         return 0
     try:
         outcomes = run_search(plan, store, untrained, console, address=options.address)
+        seconds, before = time.monotonic() - began, sum(outcome.steps for outcome in known)
+        costs = [f"forecast {ahead}"] if ahead else []
+        costs.append(spent(plan, outcomes, seconds, before))
+        confirmation = None
+        try:
+            confirmation = _confirmed(options, plan, store, outcomes, untrained, seconds)
+        finally:  # this search is over, whatever becomes of that one
+            code = conclude(plan, inputs, store, outcomes, untrained, costs, confirmation, console)
     except Interrupted as stop:
         done = f"{len(read_outcomes(plan, store))} of {plan.size} points finished"
         report.say(console, f"stopped by {stop}: {done}. Go on with:\n  {plan.command}")
         return stop.exit_code
-    costs = [f"forecast {ahead}"] if ahead else []
-    before = sum(outcome.steps for outcome in known)
-    costs.append(spent(plan, outcomes, time.monotonic() - began, before))
-    confirmation = _confirmed(options, plan, store, outcomes, untrained)
-    return conclude(plan, inputs, store, outcomes, untrained, costs, confirmation, console)
+    return code
 
 
 def _confirmed(
@@ -151,10 +155,24 @@ def _confirmed(
     store: Tracking,
     outcomes: Sequence[Outcome],
     untrained: Mapping[str, float | None],
+    seconds: float,
 ) -> Confirmation | None:
-    """Train the winner on fresh seeds, as a search of one point; None where that is not asked."""
+    """Train the winner on fresh seeds, as a search of one point.
+
+    Args:
+        seconds: That this command has taken.
+
+    Returns:
+        None where that is not asked, or not yet possible.
+    """
     winner = next(iter(ranked(outcomes)), None)
     if not options.confirm or winner is None:
+        return None
+    hours = None if options.max_hours is None else options.max_hours - seconds / 3600
+    left = plan.size - sum(outcome.status != "KILLED" for outcome in outcomes)
+    if left > 0 or (hours is not None and hours <= 0):
+        why = f"{left} of {plan.size} trials left to run" if left > 0 else "--max-hours are over"
+        report.say(console, f"--confirm waits: {why}. Go on with:\n  {plan.command}")
         return None
     point = winner.point
     again = dataclasses.replace(
@@ -164,8 +182,11 @@ def _confirmed(
         seeds=tuple(range(max(plan.seeds) + 1, max(plan.seeds) + 1 + options.confirm)),
         sampler="grid",
         pruning=Pruning(),
-        budget=Budget(retries=options.retries),
+        budget=Budget(hours=hours, retries=options.retries),
     )
+    if plan.chosen_name:  # with another winner, or more seeds, it is another search
+        name = f"{plan.chosen_name}-{again.identity[:8]}"
+        again = dataclasses.replace(again, chosen_name=name)
     report.say(console, f"training the winner, {point}, on {options.confirm} fresh seeds")
     found = run_search(again, store, untrained, console, address=options.address)
     return Confirmation(winner.mean, tuple(found))

@@ -9,10 +9,11 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -22,11 +23,17 @@ from processes import processes_of, stub_command
 from rich.console import Console
 from stub_command import stub_cost, stub_inputs
 
+from scd_core.recipe import from_toml
 from scd_core.tracking import Tracking
 from search import coarse_grid, command
+from search.interrupt import Interrupted
+from search.outcome import Outcome
+from search.plan import Plan
 from search.runner import run_search
 from search.study import optuna_url
+from search.trial import Training
 
+RunSearch = Callable[..., list[Outcome]]
 STOP_SECONDS = 60
 
 
@@ -178,3 +185,86 @@ def test_the_winner_is_trained_on_fresh_seeds_where_that_is_asked(
     assert files == {"recipe.toml", "search.json", "best.toml", "report.html"}
     assert "alpha = 0.2 is the highest of its values" in text
     assert "--space.alpha 0.1 0.2 0.3 0.4" in text
+
+
+def as_driven(training: Training, stop_after: int = -1) -> RunSearch:
+    """``run_search`` without workers."""
+
+    def run(
+        plan: Plan, store: Tracking, untrained: Any, console: Console, address: str | None
+    ) -> list[Outcome]:
+        return stubs.drive(plan, store, training, stop_after)
+
+    return run
+
+
+NAMED = ["--preset", "quick", "--name", "mine", "--space.alpha", "0.1", "0.2", "--space.lam"]
+NAMED += ["0.01", "--space.r-a", "0", "--space.r-b", "0.1", "--retries", "0"]
+
+
+def test_another_winner_or_more_seeds_of_a_named_search_are_confirmed_too(
+    said: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_home: Path
+) -> None:
+    training = stubs.counted(tmp_path / "log", fail_once=0.2)
+    monkeypatch.setattr(command, "run_search", as_driven(training))
+    best = own_home / "searches" / "coarse-mine" / "best.toml"
+    for winner, seeds in ((0.1, 1), (0.2, 1), (0.2, 2)):
+        assert coarse_grid.run([*NAMED, "--confirm", str(seeds)]) == 0
+        assert from_toml(best).objective.alpha == winner
+        assert f"on {seeds} fresh seed{'s' if seeds > 1 else ''}: 5{10 * winner:.0f}.20" in (
+            said.export_text()
+        )
+    trained = (tmp_path / "log").read_text().split()
+    assert sorted(trained) == ["0.1"] * 2 + ["0.2"] * 4  # of which one failed
+    confirmed = Tracking().find("search", scd__stage="coarse-confirm")
+    assert len({run.name for run in confirmed if run.name.startswith("coarse-confirm-mine-")}) == 3
+
+
+@pytest.mark.parametrize("error", [Interrupted(signal.SIGINT), ValueError("another runs")])
+def test_a_search_is_concluded_whatever_becomes_of_its_winner_s_fresh_seeds(
+    error: BaseException,
+    said: Console,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    own_home: Path,
+) -> None:
+    search = as_driven(stubs.counted(tmp_path / "log"))
+
+    def run(plan: Plan, *more: Any, **named: Any) -> list[Outcome]:
+        if plan.stage == "coarse-confirm":
+            raise error
+        return search(plan, *more, **named)
+
+    monkeypatch.setattr(command, "run_search", run)
+    if isinstance(error, Interrupted):
+        assert coarse_grid.run([*NAMED, "--confirm", "1"]) == 130
+        assert "stopped by SIGINT: 2 of 2 points finished. Go on with:" in said.export_text()
+    else:
+        with pytest.raises(ValueError, match="another runs"):
+            coarse_grid.run([*NAMED, "--confirm", "1"])
+    folder = own_home / "searches" / "coarse-mine"
+    assert (folder / "best.toml").is_file()
+    assert (folder / "report.html").is_file()
+
+
+def test_fresh_seeds_share_the_hours_and_wait_until_all_trials_have_ended(
+    said: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    training = stubs.counted(tmp_path / "log")
+    flags = [*NAMED, "--confirm", "1", "--max-hours", "2"]
+    monkeypatch.setattr(command, "run_search", as_driven(training, stop_after=1))
+    assert coarse_grid.run(flags) == 0
+    assert "--confirm waits: 1 of 2 trials left to run" in said.export_text()
+    hours = []
+
+    def run(plan: Plan, *more: Any, **named: Any) -> list[Outcome]:
+        hours.append(plan.budget.hours)
+        return as_driven(training)(plan, *more, **named)
+
+    monkeypatch.setattr(command, "run_search", run)
+    assert coarse_grid.run(flags) == 0
+    assert hours[0] == 2
+    assert 1.9 < hours[1] < 2
+    assert "the winner on 1 fresh seed" in said.export_text()
+    assert coarse_grid.run([*flags[:-1], "1e-9"]) == 0
+    assert "--confirm waits: --max-hours are over" in said.export_text()
