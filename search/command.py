@@ -20,6 +20,7 @@ from scd_core.provenance import collect
 from scd_core.recipe import Recipe, from_toml, preset, preset_names
 from scd_core.tracking import Tracking
 from search import cluster, preview, report
+from search.advice import stage_before
 from search.analysis import Confirmation
 from search.claim import refuse_another
 from search.conclusion import conclude
@@ -86,12 +87,19 @@ def refuse_searched(given: Recipe, base: Recipe, remedy: str) -> None:
         raise ValueError(f"alpha, lambda, r_A and r_B are searched: {remedy}")
 
 
-def around(name: str, before: str, options: Options, reach: Around) -> StageOf:
-    """The stage ``name`` around the winner of the stage ``before`` it."""
+def around(
+    name: str, before: str, options: Options, reach: Around, arguments: Sequence[str]
+) -> StageOf:
+    """The stage ``name`` around the winner of the stage ``before`` it.
+
+    Args:
+        arguments: Of the command, for the error where there is no such winner.
+    """
 
     def grid(inputs: Inputs, store: Tracking) -> Stage:
         base = base_of(inputs.recipe, inputs.identity.data_fingerprint, inputs.selection_key)
-        winner = winner_of(store, before, base, options.name, _command_of(before, options))
+        missing = stage_before(before, options.preset or "", arguments)
+        winner = winner_of(store, before, base, options.name, missing)
         steps = reach.steps(winner.finer())
         report.say(console, f"starts from the winner of {winner.search}: {winner.point}")
         tags = {
@@ -101,13 +109,6 @@ def around(name: str, before: str, options: Options, reach: Around) -> StageOf:
         return Stage(name, reach.space(winner.point, steps), tags)
 
     return grid
-
-
-def _command_of(stage: str, options: Options) -> str:
-    kind = "refine" if stage.startswith("refine") else stage
-    depth = f" --depth {stage.removeprefix('refine')}" if stage > "refine" else ""
-    name = f" --name {options.name}" if options.name else ""
-    return f"python -m search.{kind}_grid --preset {options.preset}{name}{depth}"
 
 
 def search(options: Options, settings: Recipe, stage: Stage | StageOf) -> int:

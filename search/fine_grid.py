@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     given = tyro.cli(Command, args=arguments, default=default, prog="python -m search.fine_grid")
     remedy = "they come from the coarse search; --around.* says how far around its winner to look"
     command.refuse_searched(given.settings, base, remedy)
-    stage = command.around("fine", "coarse", given.options, given.around)
+    stage = command.around("fine", "coarse", given.options, given.around, arguments)
     return command.search(given.options, given.settings, stage)
 
 

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from search import figures
+from search.advice import wider
 from search.analysis import Confirmation, edges, importance
 from search.outcome import Outcome, Standing, ranked
 from search.plan import Plan
@@ -103,8 +104,8 @@ def _winner(
             "the winner again on fresh seeds.</p>"
         )
     for edge in edges(plan, winner.point):
-        wider = escape(f"{plan.command} {edge.flags}")
-        parts.append(f"<div class='warning'>{escape(str(edge))}:<pre>{wider}</pre></div>")
+        command = escape(wider(plan.command, edge))
+        parts.append(f"<div class='warning'>{escape(str(edge))}:<pre>{command}</pre></div>")
     text = escape(recipe.read_text(encoding="utf-8"))
     command = escape(f"python -m scd_core.train --recipe {recipe}")
     return [

@@ -42,7 +42,9 @@ def run(arguments: Sequence[str]) -> int:
     remedy = "they come from the search before; --around.* says how far around its winner to look"
     command.refuse_searched(given.settings, base, remedy)
     before = "fine" if given.depth == 1 else refine_stage(given.depth - 1)
-    stage = command.around(refine_stage(given.depth), before, given.options, given.around)
+    stage = command.around(
+        refine_stage(given.depth), before, given.options, given.around, arguments
+    )
     return command.search(given.options, given.settings, stage)
 
 

@@ -14,6 +14,7 @@ from scd_core.inputs import Inputs
 from scd_core.provenance import collect
 from scd_core.run_folder import model_path, read_result
 from scd_core.tracking import Tracking
+from search.advice import wider
 from search.analysis import edges
 from search.outcome import Outcome, ranked
 from search.plan import Plan
@@ -131,7 +132,7 @@ def print_report(
         if before is not None and standings[0].mean <= before:
             say(console, "no point of this grid is better than the untrained encoder")
         for edge in edges(plan, standings[0].point):
-            say(console, f"{edge}:\n  {plan.command} {edge.flags}")
+            say(console, f"{edge}:\n  {wider(plan.command, edge)}")
         for note in notes:
             say(console, note)
         say(console, f"best recipe: {best}\n  python -m scd_core.train --recipe {best}")
