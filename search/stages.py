@@ -35,9 +35,9 @@ class Around:
     """The grid around the last stage's winner. The paper states steps, and no ranges."""
 
     alpha_reach: int
-    """Steps of alpha below and above the winner; alpha stays above 0."""
+    """Steps of alpha below and above the winner; alpha stays above 0, but for a winner at 0."""
     lam_reach: int
-    """Steps of lambda below and above the winner; lambda stays above 0."""
+    """Steps of lambda below and above the winner; lambda stays above 0, but for a winner at 0."""
     rate_reach: int
     """Steps of r_A and of r_B below and above the winner's; only r_A < r_B is kept."""
     alpha_step: float | None = None
@@ -58,12 +58,19 @@ class Around:
                 raise ValueError(f"around.{name} = {value:g} is not possible: give more than 0")
 
     def steps(self, default: Steps) -> Steps:
-        """The steps in use."""
-        return Steps(
-            self.alpha_step or default.alpha,
-            self.lam_step or default.lam,
-            self.rate_step or default.rate,
-        )
+        """The steps in use.
+
+        Raises:
+            ValueError: neither ``lam_step`` nor ``default`` has one of lambda.
+        """
+        lam = self.lam_step or default.lam
+        if not lam and self.lam_reach:
+            raise ValueError(
+                f"around.lam_step = {self.lam_step} is not possible where the winner's lambda is "
+                "0, which has no magnitude to take a tenth of: give the step (--around.lam-step "
+                "0.001), or keep lambda at 0 (--around.lam-reach 0)"
+            )
+        return Steps(self.alpha_step or default.alpha, lam, self.rate_step or default.rate)
 
     def space(self, winner: Point, steps: Steps) -> Space:
         """The grid around ``winner``, which is one of its points."""
@@ -83,12 +90,12 @@ REFINE = Around(alpha_reach=9, lam_reach=9, rate_reach=1)
 def ladder(
     centre: float, step: float, reach: int, allowed: Callable[[float], bool]
 ) -> tuple[float, ...]:
-    """``centre`` and ``reach`` steps to each side, in decimal arithmetic, as far as allowed.
+    """``centre``, and ``reach`` steps to each side as far as allowed, in decimal arithmetic.
 
     Decimal, since 0.1 + 2 * 0.01 as floats is another number than 0.12 written down.
     """
     exact = (Decimal(repr(centre)) + k * Decimal(repr(step)) for k in range(-reach, reach + 1))
-    return tuple(value for value in map(float, exact) if allowed(value))
+    return tuple(value for value in map(float, exact) if value == centre or allowed(value))
 
 
 @dataclass(frozen=True)
@@ -102,10 +109,11 @@ class Winner:
     """Of that search's grid; None for the coarse one."""
 
     def finer(self) -> Steps:
-        """The next stage's steps, where none are asked for."""
+        """The next stage's steps, where none are asked for; a lambda of 0 has none (0)."""
         if self.steps is None:
-            magnitude = math.floor(math.log10(self.point.lam))
-            return Steps(alpha=0.01, lam=float(Decimal(1).scaleb(magnitude - 1)), rate=0.01)
+            lam = self.point.lam
+            tenth = Decimal(1).scaleb(math.floor(math.log10(lam)) - 1) if lam else 0
+            return Steps(alpha=0.01, lam=float(tenth), rate=0.01)
         return Steps(
             alpha=float(Decimal(repr(self.steps.alpha)) / 10),
             lam=float(Decimal(repr(self.steps.lam)) / 10),

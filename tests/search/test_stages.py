@@ -62,6 +62,27 @@ def test_grid_around_a_corner_stays_possible() -> None:
     assert all(p.r_a < p.r_b for p in points)
 
 
+def test_a_winner_at_0_is_on_its_own_grid() -> None:
+    winner = Winner(Point(0.0, 0.01, 0.0, 0.1), "coarse", None)
+    points, _ = grid(winner, FINE)
+    assert winner.point in points
+    assert {p.alpha for p in points} == {round(0.01 * n, 2) for n in range(10)}
+
+
+def test_steps_of_lambda_are_asked_for_where_the_winner_s_lambda_is_0() -> None:
+    winner = Winner(Point(0.1, 0.0, 0.0, 0.1), "coarse", None)
+    with pytest.raises(ValueError, match=r"around\.lam_step = None .*--around\.lam-step"):
+        grid(winner, FINE)
+    points, steps = grid(winner, dataclasses.replace(FINE, lam_step=0.001))
+    assert {p.lam for p in points} == {round(0.001 * n, 3) for n in range(10)}
+    points, _ = grid(Winner(winner.point, "fine", steps), REFINE)
+    assert {p.lam for p in points} == {round(0.0001 * n, 4) for n in range(10)}
+    points, steps = grid(winner, dataclasses.replace(FINE, lam_reach=0))
+    assert {p.lam for p in points} == {0.0}
+    with pytest.raises(ValueError, match=r"around\.lam_step"):
+        grid(Winner(winner.point, "fine", steps), REFINE)
+
+
 @pytest.mark.parametrize(
     ("coarse", "target", "depth"),
     [(Point(0.1, 0.01, 0.1, 0.2), BERT, 1), (Point(0.1, 0.1, 0.1, 0.2), ROBERTA, 2)],
