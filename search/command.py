@@ -194,9 +194,7 @@ def _confirmed(
 
 
 def _plan(options: Options, inputs: Inputs, stage: Stage) -> Plan:
-    trials, seeds = options.max_trials, options.seeds or (inputs.recipe.seed,)
-    if trials is None and options.sampler != "grid":
-        trials = _QUICK_TRIALS if options.preset == "quick" else _TRIALS
+    seeds = options.seeds or (inputs.recipe.seed,)
     tags = inputs.tags() | collect().tags() | dict(stage.tags)
     of_one_run = {"scd.identity", "scd.recipe_hash", "scd.preset", "scd.seed"}
     return Plan(
@@ -216,13 +214,20 @@ def _plan(options: Options, inputs: Inputs, stage: Stage) -> Plan:
         seeds=seeds,
         sampler=options.sampler,
         pruning=options.pruning,
-        budget=Budget(trials, options.max_hours, options.retries),
+        budget=Budget(_trials(options), options.max_hours, options.retries),
         chosen_name=options.name,
         preset=options.preset or "",
         data=tuple(inputs.data_inputs()),
         tags={name: value for name, value in tags.items() if name not in of_one_run},
         command=tags["scd.command"],
     )
+
+
+def _trials(options: Options) -> int | None:
+    """How many trials the search is to have; None for the whole grid."""
+    if options.max_trials is None and options.sampler != "grid":
+        return _QUICK_TRIALS if options.preset == "quick" else _TRIALS
+    return options.max_trials
 
 
 def _calibrated(
@@ -262,7 +267,7 @@ def _print_needs(
     if not isinstance(stage, Stage):
         raise missing
     space, seeds = stage.space, options.seeds or (settings.seed,)
-    trials = min(options.max_trials or 10**9, len(space.points) * len(seeds))
+    trials = min(_trials(options) or 10**9, len(space.points) * len(seeds))
     rows = {"stage": stage.name, "points": preview.points(space), "trials": f"{trials:,}"}
     preview.print_rows(rows, console)
     report.say(console, f"not here   {missing}")

@@ -23,7 +23,8 @@ from processes import processes_of, stub_command
 from rich.console import Console
 from stub_command import stub_cost, stub_inputs
 
-from scd_core.recipe import from_toml
+from scd_core.data import DataError
+from scd_core.recipe import Recipe, from_toml
 from scd_core.tracking import Tracking
 from search import coarse_grid, command
 from search.interrupt import Interrupted
@@ -70,6 +71,28 @@ def test_dry_run_says_steps_and_what_is_done_and_writes_no_search(
     assert "77 each" in text
     assert "0 already, 18 to run" in text
     assert not (own_home / "searches").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "trials"),
+    [
+        (["--preset", "paper"], 450),
+        (["--preset", "paper", "--sampler", "tpe"], 60),
+        (["--preset", "paper", "--sampler", "random", "--max-trials", "70"], 70),
+        (["--preset", "quick", "--sampler", "tpe"], 8),
+    ],
+)
+def test_dry_run_without_data_says_the_same_size_as_with_data(
+    flags: Sequence[str], trials: int, said: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(recipe: Recipe) -> None:
+        raise DataError("wiki1m_for_simcse.txt is missing")
+
+    assert coarse_grid.run([*flags, "--dry-run"]) == 0
+    monkeypatch.setattr(command, "prepare", missing)
+    assert coarse_grid.run([*flags, "--dry-run"]) == 0
+    sizes = [line.split()[1] for line in said.export_text().splitlines() if line[:6] == "trials"]
+    assert [size.rstrip(",") for size in sizes] == [str(trials)] * 2
 
 
 @pytest.mark.parametrize(
