@@ -75,4 +75,10 @@ def _nli_file(data_dir: Path | None) -> Path:
     folder = data_dir or os.environ.get("SCD_DATA_DIR")
     if folder and (file := Path(folder).expanduser() / NLI_FILE).is_file():
         return file
-    return hub_file(NLI_FILE)
+    try:
+        return hub_file(NLI_FILE)
+    except DataError as error:
+        raise DataError(
+            f'"nli": {error} That folder must hold {NLI_FILE}; other triplets can be had by naming '
+            "their CSV file instead"
+        ) from error

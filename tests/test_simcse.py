@@ -152,6 +152,17 @@ def test_triplet_files(tmp_path: Path) -> None:
         load_triplets("wiki1m", None)
 
 
+def test_triplets_out_of_reach_name_what_else_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(name: str) -> Path:
+        raise DataError(f"{name} cannot be fetched. Give a folder with --data-dir.")
+
+    monkeypatch.setattr(triplets, "hub_file", unreachable)
+    with pytest.raises(DataError, match=r"nli_for_simcse\.csv cannot .*naming their CSV file"):
+        nli_sentences("nli", tmp_path)
+
+
 def test_the_published_triplets_are_all_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
