@@ -212,15 +212,11 @@ def _of_role(rows: Sequence[_Measured], role: str) -> list[_Measured]:
     return sorted(found, key=lambda row: row["n"], reverse=True)
 
 
-_ROLES = {
-    row.id: role(row, None)
-    for name in ("table1", "table2", "table3")
-    for row in published_table(name).rows
-}
+_PRINTED = [r for name in ("table1", "table2", "table3") for r in published_table(name).rows]
+_ROLES = {row.id: role(row, None) for row in _PRINTED}
 _OTHER_TEXT = {
-    (row.section, role(row, None))
-    for name in ("table1", "table2", "table3")
-    for row in published_table(name).rows
+    (row.section, _ROLES[row.id])
+    for row in _PRINTED
     if row.preset and known_preset(row.preset).data != Data()
 }
 """Rows of the paper that were trained on other sentences than SCD's."""

@@ -21,12 +21,13 @@ from reproduce.published import (
     FITTED_ON,
     FITTED_POOLING,
     GLOVE_VECTORS,
+    OVER_ENCODER,
     PUBLISHED_MODELS,
     PublishedRow,
     published_table,
 )
 from reproduce.verdicts import with_figure, with_row
-from scd_core.recipe import Recipe, preset
+from scd_core.recipe import Recipe
 
 if TYPE_CHECKING:  # importing MLflow takes seconds
     from scd_core.run_info import RunInfo
@@ -105,7 +106,7 @@ def _switched(selection: Selection) -> Iterator[_Switched]:
     for group in selection.groups:
         by_hash.setdefault(group.setting.recipe_hash, []).append(group)
     for base in BASES:
-        for recipe in _on_encoders(preset(base), by_hash):
+        for recipe in _on_encoders(row_names.known_preset(base), by_hash):
             first = _best(_of(recipe, by_hash))
             yield _Switched(base, None, recipe, first, first)
             for variant in variants(base):
@@ -120,7 +121,7 @@ def _on_encoders(base: Recipe, by_hash: Mapping[str, Sequence[Group]]) -> Iterat
     """A base on its own encoder, then on those others that were trained with it."""
     yield base
     groups = (group for name in base.run_hashes for group in by_hash.get(name, ()))
-    own = {preset(name).model.name for name in BASES}
+    own = {row_names.known_preset(name).model.name for name in BASES}
     for name in sorted({group.setting.model for group in groups} - own):
         yield replace(base, model=replace(base.model, name=name))
 
@@ -167,7 +168,7 @@ def _fidelity(
 
 def _flags(switched: _Switched) -> str:
     name, variant = switched.recipe.model.name, switched.variant
-    other = name != preset(switched.base).model.name
+    other = name != row_names.known_preset(switched.base).model.name
     encoder = f" --model.name {shown_place(name)}" if other else ""
     return f"--preset {switched.base}{encoder}" + (f" {variant.flags}" if variant else "")
 
@@ -200,7 +201,7 @@ def _fits(row: PublishedRow, group: Group) -> bool:
     params = group.latest.params
     if setting.method == "glove":
         return params.get("method.vectors") == GLOVE_VECTORS
-    if setting.method in ("whitening", "flow"):
+    if setting.method in OVER_ENCODER:
         fitted = setting.pooling, params.get("data.corpus"), params.get("method.dimensions", "None")
         return fitted == (FITTED_POOLING, FITTED_ON, "None")
     return setting.method in row_names.UNTRAINED and row.pooling in ("", setting.pooling)

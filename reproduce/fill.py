@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from reproduce.aggregate import Group
 from reproduce.layouts import Layout
-from reproduce.published import PublishedRow
+from reproduce.published import OVER_ENCODER, PublishedRow
 from scd_core.recipe import Recipe
 from scd_core.settings import Precision
 
@@ -97,7 +97,7 @@ class Trainings:
         elif row.method == "glove" and group is None:
             where = f"--table {self._layout.name.removeprefix('table')} --backbone bundled"
             yield f"python -m reproduce.runs {where} --methods glove --glove FILE"
-        elif self._layout.name == "table1" and row.method in ("whitening", "flow"):
+        elif self._layout.name == "table1" and row.method in OVER_ENCODER:
             wanted_seeds = SEEDS if row.method == "flow" else ()
             if group is None or set(wanted_seeds) - set(group.seeds):
                 where = f"--table 1 --backbone {row.model}"

@@ -18,7 +18,7 @@ from reproduce.methods.flow import Flow, FlowSettings
 from reproduce.methods.glove import Glove
 from reproduce.methods.measure import Fitting
 from reproduce.methods.whitening import Whitening
-from reproduce.published import FITTED_POOLING, PublishedRow, published_table
+from reproduce.published import FITTED_POOLING, OVER_ENCODER, PublishedRow, published_table
 from scd_core.corpus import Corpus
 from scd_core.evaluation.protocols import DEFAULT, SEED
 from scd_core.evaluation.suite import Suite, load_suite
@@ -120,7 +120,7 @@ class Needs:
             if self.glove:
                 glove = Fitting(Glove(self.glove), None, "", "mean")
                 yield Fitted(f"GloVe {self.glove.name}", tests, glove)
-        elif row.method in ("whitening", "flow"):
+        elif row.method in OVER_ENCODER:
             if self._nli:
                 yield from self._fitted(row.method, FITTED_POOLING, self._nli, tests)
         elif row.method == "skip-thought":
@@ -163,7 +163,7 @@ class Needs:
         fits: list[tuple[Pooling, Corpus]] = [(FITTED_POOLING, on_tests)]
         if own:
             fits += [(own, corpus) for corpus in (on_tests, self._nli) if corpus]
-        for method in ("whitening", "flow"):
+        for method in OVER_ENCODER:
             if _asked(method, methods):
                 for pooling, corpus in fits:
                     yield from self._fitted(method, pooling, corpus, tests)

@@ -36,9 +36,11 @@ MISPRINTED_AVERAGES = {("table2", "bert-avg")}
 average 84.95 and prints 84.94 (released-code row 23)."""
 GLOVE_VECTORS = "glove.840B.300d.txt"
 """File of the word vectors behind the published GloVe rows."""
+OVER_ENCODER = ("whitening", "flow")
+"""Methods that are fitted to the vectors of an encoder."""
 FITTED_ON = "nli"
 FITTED_POOLING: Literal["first_last"] = "first_last"
-"""Corpus and base vectors of the published flow and whitening rows (SimCSE, Appendix C)."""
+"""Corpus and base vectors of their published rows (SimCSE, Appendix C)."""
 PUBLISHED_MODELS = ("bert-base-uncased", "roberta-base")
 """Encoders of the tables."""
 _HALF_DIGIT = 0.005 + 1e-9  # a printed average is the mean of its printed cells within this

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reproduce.aggregate import Group, Setting
 from reproduce.fidelity import ABLATIONS, BASES, Variant, variants
-from reproduce.published import FITTED_POOLING, OTHER, PublishedRow
+from reproduce.published import FITTED_POOLING, OTHER, OVER_ENCODER, PublishedRow
 from scd_core.recipe import Recipe, preset, preset_names
 from scd_core.settings import Model
 
@@ -39,12 +39,13 @@ def unpublished(groups: Sequence[Group]) -> Iterator[tuple[PublishedRow, Group]]
     Titles that several groups would have are told apart by what differs between them.
     """
     titles = {group.setting: title(group) for group in groups}
+    details = {group.setting: _details(group) for group in groups}
     alike: dict[str, list[tuple[str, ...]]] = {}
-    for group in groups:
-        alike.setdefault(titles[group.setting], []).append(_details(group))
+    for setting, told in details.items():
+        alike.setdefault(titles[setting], []).append(told)
     differ = {
-        shown: [len(set(every)) > 1 for every in zip(*details, strict=True)]
-        for shown, details in alike.items()
+        shown: [len(set(every)) > 1 for every in zip(*same, strict=True)]
+        for shown, same in alike.items()
     }
 
     def place(group: Group) -> tuple[str, int, str, Setting]:
@@ -54,8 +55,8 @@ def unpublished(groups: Sequence[Group]) -> Iterator[tuple[PublishedRow, Group]]
 
     for group in sorted(groups, key=place):
         setting, shown = group.setting, titles[group.setting]
-        told = zip(_details(group), differ[shown], strict=True)
-        shown = ", ".join([shown, *(own for own, telling in told if telling and own)])
+        pairs = zip(details[setting], differ[shown], strict=True)
+        shown = ", ".join([shown, *(own for own, telling in pairs if telling and own)])
         yield (
             PublishedRow(
                 id="/".join(part for part in _parts(setting) if part),
@@ -90,7 +91,7 @@ def title(group: Group) -> str:
     length = f"{params.get('optim.epochs', '?')} epochs" if steps == "None" else f"{steps} steps"
     parts = (
         named,
-        known or variant_by_hash().get(setting.recipe_hash) or f"{length} of {batch}",
+        _named(setting.recipe_hash) or f"{length} of {batch}",
         f"{setting.pooling} pooling" if setting.pooling != pooling else "",
         f"on {corpus}" if corpus else "",
     )
@@ -115,7 +116,7 @@ def role(row: PublishedRow, group: Group | None) -> str:
     if row.preset:
         params = {k: str(v) for k, v in known_preset(row.preset).symbols().items()}
     pooling = row.pooling if row.method == "embedding" else ""
-    if row.method in ("whitening", "flow"):
+    if row.method in OVER_ENCODER:
         pooling = group.setting.pooling if group else FITTED_POOLING
         pooling += " on target" if group and _corpus(params) == "target" else ""
     return " ".join(filter(None, (row.method, pooling, terms(params))))
@@ -147,6 +148,11 @@ def variant_by_hash() -> dict[str, str]:
     }
 
 
+def _named(recipe_hash: str) -> str:
+    """What a known recipe is called; empty for any other."""
+    return preset_by_hash().get(recipe_hash) or variant_by_hash().get(recipe_hash, "")
+
+
 def fidelity(base: str, recipe: Recipe, variant: Variant | None) -> PublishedRow:
     """A row of the fidelity table: the base, on its own encoder or another, or a variant of it."""
     name, first, block = recipe.model.name, base, base
@@ -169,8 +175,7 @@ def _details(group: Group) -> tuple[str, ...]:
     """What may tell groups of one title apart."""
     setting, precision = group.setting, group.latest.params.get("optim.precision", "")
     length = f"at {setting.max_length} tokens" if setting.max_length else ""
-    named = preset_by_hash().keys() | variant_by_hash().keys()
-    recipe = "" if setting.recipe_hash in named else setting.recipe_hash[:8]
+    recipe = "" if _named(setting.recipe_hash) else setting.recipe_hash[:8]
     return setting.content[:8], recipe, precision, length
 
 
