@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
 import tempfile
 import uuid
@@ -24,7 +23,7 @@ from rich.console import Console
 from rich.progress import track
 
 from scd_core import documentation
-from scd_core.data import DataError, hub_file, read_lines
+from scd_core.data import DataError, hub_file, local_file, read_lines
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -96,8 +95,7 @@ def load_corpus(source: str, data_dir: Path | None) -> Corpus:
 
 
 def _wiki1m_file(data_dir: Path | None) -> Path:
-    folder = data_dir or os.environ.get("SCD_DATA_DIR")
-    if folder and (file := Path(folder).expanduser() / WIKI1M_FILE).is_file():
+    if file := local_file(WIKI1M_FILE, data_dir):
         return file
     try:
         return hub_file(WIKI1M_FILE)

@@ -88,6 +88,13 @@ def require_files(root: Path, files: Iterable[str]) -> None:
         )
 
 
+def local_file(filename: str, data_dir: Path | None) -> Path | None:
+    """A file of the Hub data set where the data folder, or ``$SCD_DATA_DIR``, holds it."""
+    folder = data_dir or os.environ.get("SCD_DATA_DIR")
+    file = Path(folder).expanduser() / filename if folder else None
+    return file if file and file.is_file() else None
+
+
 def hub_file(filename: str) -> Path:
     """A file of the Hub data set at its pinned revision, downloaded once into the Hub's cache.
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import os
 from pathlib import Path
 
 from scd_core.corpus import Corpus
-from scd_core.data import DataError, hub_file
+from scd_core.data import DataError, hub_file, local_file
 
 NLI_FILE = "nli_for_simcse.csv"
 NLI_TRIPLETS = 275_601
@@ -72,8 +71,7 @@ def nli_sentences(source: str, data_dir: Path | None) -> Corpus:
 
 
 def _nli_file(data_dir: Path | None) -> Path:
-    folder = data_dir or os.environ.get("SCD_DATA_DIR")
-    if folder and (file := Path(folder).expanduser() / NLI_FILE).is_file():
+    if file := local_file(NLI_FILE, data_dir):
         return file
     try:
         return hub_file(NLI_FILE)
